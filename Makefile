@@ -1,0 +1,48 @@
+# Every target sets up its own environment in .venv from the lock (constraints.txt).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+WORKERS ?= 2
+
+.PHONY: help install demo test lint types unit node-suite train-digits format clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+install: $(INSTALLED) ## make .venv from the lock
+
+$(INSTALLED): constraints.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test,all]"
+	$(BIN)/python -m pip check
+	@touch $@
+
+demo: install ## export the digits model, run it on three runtimes, compare
+	@$(BIN)/python -m examples.demo
+
+test: lint types unit node-suite ## everything that CI runs
+
+lint: install ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install ## mypy
+	$(BIN)/mypy
+
+unit: install ## the tests
+	TF_CPP_MIN_LOG_LEVEL=3 $(PYTEST) -n $(WORKERS) --dist loadfile
+
+node-suite: install ## the ONNX backend suite through the TensorFlow exporter
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m tests.node_suite --workers $(WORKERS)
+
+train-digits: install ## train the digits model again
+	$(BIN)/python -m models.digits.train
+
+format: install ## ruff's formatter and safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo-output

@@ -1,0 +1,1 @@
+"""Scripts to start from; each runs as it is: ``python -m examples.demo``."""

@@ -1,0 +1,138 @@
+"""Pick the exporter, find what was left open, run it, verify, save."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import interop
+from exporters._example_inputs import find_example_inputs
+from exporters._exported import ExportedModel
+from exporters._formats import get_exporter, make_options
+from exporters._request import ExportRequest
+from exporters._samples import sample_batches
+from exporters._undisturbed import evaluation_mode, kept_buffers, kept_random_state, private_copy
+from exporters.errors import OptionsError
+from interop.extras import loaded, require
+
+__all__ = ["export_model"]
+
+logger = logging.getLogger("exporters")
+
+
+def export_model(
+    model: Any,
+    format: str,
+    *,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = "auto",
+    path: str | os.PathLike[str] | None = None,
+    options: Any = None,
+    verify: bool = True,
+) -> ExportedModel:
+    """Export a PyTorch model, and check that the result is the same function.
+
+    The model is exported in evaluation mode and put back in its own mode afterwards; the model, the inputs and all random
+    states are left as they were.
+
+    Args:
+        model: a ``torch.nn.Module``, a ``torch.export.ExportedProgram``, or an ONNX file or model.
+        format: ``"onnx"``, ``"tensorflow"``, or another of ``available_formats()``.
+        inputs: an example: a tensor, a tuple of positional arguments, or a dict of arguments by name. None looks for it: the
+            model's ``example_inputs()``, Lightning's ``example_input_array``, transformers' ``dummy_inputs``, the first layers.
+        kwargs: keyword arguments of the example.
+        dynamic_shapes: ``"auto"`` makes dim 0 of the inputs one symbolic batch where the model allows it (or the dims of the
+            model's own ``dynamic_shapes()``); None is static; else torch.export's form, or names: ``{"x": {0: "batch"}}``.
+        path: where to save: a file for ONNX, a folder for TensorFlow. None keeps the result in memory.
+        options: an instance of the format's options class, or a dict of its fields.
+        verify: compare the result with the model at the example's shape and at further sizes of the symbolic dims, and
+            raise where it differs, before anything is written.
+
+    Returns:
+        The exported model.
+
+    Raises:
+        MissingInputsError: no example was given and none can be found; the message shows the call to write.
+        OptionsError: an unknown format or option, or an example that does not fit the model.
+        CaptureError: torch.export cannot capture the model; the message names the user's own line.
+        TranslationError: the format cannot express an operator of the model.
+        ParityError: the exported model computes something else; nothing was written.
+        WriteError: the target cannot be written; what stood there before is untouched.
+
+    Example:
+        >>> export_model(model, "onnx").save("digits.onnx")
+        >>> export_model(model, "tensorflow", path="digits_savedmodel")
+    """
+    exporter = get_exporter(format)
+    chosen = make_options(exporter.options_type, options)
+    with _undisturbed(model) as was_training:
+        request = _request(model, format, inputs, kwargs, dynamic_shapes, chosen)
+        artifact = exporter.export(request)
+        notices = (*_mode_notice(was_training), *artifact.notices)
+        for notice in notices:
+            logger.info("%s", notice)
+        exported = ExportedModel(artifact, notices)
+        if verify:
+            exported.parity = _verify(request, exported)
+    if path is not None:
+        exported.save(Path(path))
+    return exported
+
+
+@contextlib.contextmanager
+def _undisturbed(model: Any) -> Iterator[bool]:
+    if _is_torch(model):
+        require("torch", "to export a PyTorch model")
+    with kept_random_state(), kept_buffers(model), evaluation_mode(model) as was_training:
+        yield was_training
+
+
+def _mode_notice(was_training: bool) -> tuple[str, ...]:
+    return ("exported in evaluation mode (the model was in training mode and is again)",) if was_training else ()
+
+
+def _is_torch(model: Any) -> bool:
+    torch = loaded("torch")
+    return torch is not None and isinstance(model, (torch.nn.Module, torch.export.ExportedProgram))
+
+
+def _request(
+    model: Any, format: str, inputs: Any, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any, options: Any
+) -> ExportRequest:
+    if not _is_torch(model):
+        if not get_exporter(format).takes(model):
+            raise OptionsError(
+                f"cannot export a {type(model).__name__} to {format}; give a torch.nn.Module, an ExportedProgram or an ONNX file"
+            )
+        return ExportRequest(model, options=options)
+    with interop_no_grad():
+        args, named = find_example_inputs(model, inputs, kwargs, format)
+    return ExportRequest(model, private_copy(args), private_copy(named), dynamic_shapes, options)
+
+
+def interop_no_grad() -> contextlib.AbstractContextManager[Any]:
+    """``torch.no_grad()`` where torch is in use."""
+    torch = loaded("torch")
+    return contextlib.nullcontext() if torch is None else torch.no_grad()
+
+
+def _verify(request: ExportRequest, exported: ExportedModel) -> interop.ParityReport:
+    """Compare with the original on private copies of the example, at its own size and at others."""
+    reference = _reference(request.model, exported)
+    batches = sample_batches(exported.signature, request.args, request.kwargs)
+    report = interop.check(reference, exported, inputs=batches)
+    report.raise_for_failure()
+    return report
+
+
+def _reference(model: Any, exported: ExportedModel) -> Any:
+    if not _is_torch(model):
+        return model
+    torch = loaded("torch")
+    assert torch is not None
+    return model.module() if isinstance(model, torch.export.ExportedProgram) else model

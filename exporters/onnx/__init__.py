@@ -1,0 +1,102 @@
+"""Export PyTorch models to ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from exporters._graph_signature import signature_of
+from exporters._request import DimRecord, ExportRequest
+from exporters.errors import OptionsError
+from exporters.onnx._artifact import OnnxArtifact
+from exporters.onnx._capture import Captured, capture
+from exporters.onnx._metadata import stamp
+from exporters.onnx._source import load_source
+from exporters.onnx._structures import argument_structures, output_names, result_structure
+from exporters.onnx._translate import rename_boundary, rename_dims, translate
+from interop import Signature
+from interop.structure import Node, names_of
+
+__all__ = ["OnnxExporter", "OnnxOptions"]
+
+
+@dataclass(frozen=True)
+class OnnxOptions:
+    """Options of the ONNX format.
+
+    Attributes:
+        opset: version of the default operator set, or None for torch.onnx's own choice; it is honoured or refused.
+        provenance: ``"source"`` leaves ``file.py:line`` on each node; ``"full"`` leaves torch's stack traces, which hold
+            the absolute paths of this machine.
+    """
+
+    opset: int | None = None
+    provenance: Literal["source", "full"] = "source"
+
+    def __post_init__(self) -> None:
+        if self.provenance not in ("source", "full"):
+            raise OptionsError(f"provenance is 'source' or 'full', got {self.provenance!r}")
+        if self.opset is not None and not (isinstance(self.opset, int) and self.opset > 0):
+            raise OptionsError(f"opset is a positive number or None, got {self.opset!r}")
+
+
+class OnnxExporter:
+    """Captures with torch.export, translates with torch.onnx, and gives names, dims and results their own again."""
+
+    format: ClassVar[str] = "onnx"
+    options_type: ClassVar[type[Any]] = OnnxOptions
+
+    def takes(self, model: Any) -> bool:
+        """ONNX files and models in memory, which pass through unchanged."""
+        return load_source(model) is not None
+
+    def export(self, request: ExportRequest) -> OnnxArtifact:
+        """Export a torch module or ExportedProgram; see ``exporters._request.Exporter``."""
+        options: OnnxOptions = request.options or OnnxOptions()
+        source = load_source(request.model)
+        if source is not None:
+            return source
+        captured = capture(request)
+        model = translate(captured.program, options.opset)
+        signature = _finish(model, captured)
+        parameters = _parameters(captured.program, model.graph.initializers)
+        stamp(model, signature, parameters, type(request.model).__qualname__)
+        notices = tuple(_dim_notices(captured.dims))
+        keep = options.provenance == "full"
+        return OnnxArtifact(model, signature, captured.dims, notices, parameters, keep)
+
+
+def _finish(model: Any, captured: Captured) -> Signature:
+    """Names and dims as the user knows them; gives the signature."""
+    positional, keywords = argument_structures(captured.program)
+    inputs = [*names_of(positional), *names_of(keywords)]
+    results = result_structure(captured.program, inputs)
+    rename_boundary(model, inputs, output_names(results))
+    rename_dims(model, captured.names)
+    names = _positional_names(captured.parameter_names, positional, keywords)
+    return replace(
+        signature_of(model.graph), arguments=positional, keywords=keywords, results=results, parameter_names=names
+    )
+
+
+def _positional_names(names: Sequence[str], positional: Node, keywords: Node) -> tuple[str, ...]:
+    """The parameters that a caller may give by position or by name; nothing where ``*args`` makes that unclear."""
+    return tuple(names) if len(names) == len(positional.children) + len(keywords.children) else ()
+
+
+def _parameters(program: torch.export.ExportedProgram, initializers: Any) -> dict[str, bool]:
+    state = program.state_dict
+    found = {}
+    for name in [*program.graph_signature.parameters, *program.graph_signature.buffers]:
+        if name in initializers:
+            value = state.get(name)
+            is_parameter = name in program.graph_signature.parameters
+            found[name] = is_parameter and value is not None and value.is_floating_point()
+    return found
+
+
+def _dim_notices(dims: Sequence[DimRecord]) -> list[str]:
+    return [str(record) for record in dims if record.symbol is None]

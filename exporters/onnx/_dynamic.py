@@ -1,0 +1,203 @@
+"""Dynamic dimensions: what the caller wants, in torch.export's form, and what the capture made of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from exporters.errors import OptionsError
+
+__all__ = [
+    "Named",
+    "automatic_shapes",
+    "bind_arguments",
+    "common_batch",
+    "dim_name",
+    "for_torch",
+    "requested_shapes",
+    "with_auto",
+    "with_batch_of_two",
+]
+
+BATCH = "batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A dim that was asked for by name alone; torch.export may find any range for it."""
+
+    name: str
+
+
+def dim_name(dim: Any) -> str:
+    """The name of a wanted dim; torch's ``Dim.DYNAMIC`` and ``Dim.AUTO`` have none."""
+    return dim.name if isinstance(dim, Named) else str(getattr(dim, "__name__", ""))
+
+
+def bind_arguments(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the names of forward's parameters, in its order.
+
+    Raises:
+        OptionsError: the arguments do not fit forward.
+    """
+    forward = getattr(model, "forward", model)
+    try:
+        return dict(inspect.signature(forward).bind(*args, **kwargs).arguments)
+    except TypeError as error:
+        raise OptionsError(f"the example inputs do not fit {type(model).__name__}.forward: {error}") from error
+
+
+def common_batch(value: Any) -> int | None:
+    """The size of dim 0 of the first tensor that has one."""
+    return next((leaf.shape[0] for leaf in pytree.tree_leaves(value) if torch.is_tensor(leaf) and leaf.ndim), None)
+
+
+def automatic_shapes(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Dim 0 of every tensor that shares the first tensor's batch size becomes ``"batch"``."""
+    batch = common_batch(arguments)
+
+    def spec(leaf: Any) -> dict[int, str] | None:
+        return {0: BATCH} if torch.is_tensor(leaf) and leaf.ndim and leaf.shape[0] == batch else None
+
+    return {name: _spec_like(value, spec) for name, value in arguments.items()}
+
+
+def _spec_like(value: Any, spec: Callable[[Any], Any]) -> Any:
+    """A specification for a nested value; torch.export wants a list of the children for a type of the user's own."""
+    if isinstance(value, Mapping):
+        return {key: _spec_like(item, spec) for key, item in value.items()}
+    if type(value) in (tuple, list):
+        return type(value)(_spec_like(item, spec) for item in value)
+    children = children_of(value)
+    return spec(value) if children is None else [_spec_like(item, spec) for _, item in children]
+
+
+def children_of(value: Any) -> list[tuple[Any, Any]] | None:
+    """The items of a container as torch's pytree sees them, or None for a leaf."""
+    if isinstance(value, Mapping) and type(value) in pytree.SUPPORTED_NODES:
+        return list(value.items())
+    node = pytree.SUPPORTED_NODES.get(pytree._get_node_type(value))
+    return None if node is None else list(enumerate(node.flatten_fn(value)[0]))
+
+
+def with_batch_of_two(model: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+    """The example with every leading 1 doubled, if the model runs on it.
+
+    torch.export takes a dimension of size 1 for a constant, so an example with one row cannot have a dynamic batch.
+    """
+    if common_batch((args, kwargs)) != 1:
+        return None
+
+    def doubled(leaf: Any) -> Any:
+        is_row = torch.is_tensor(leaf) and leaf.ndim and leaf.shape[0] == 1
+        return torch.cat([leaf, leaf]) if is_row else leaf
+
+    wide: tuple[Any, Any] = pytree.tree_map(doubled, (tuple(args), dict(kwargs)))
+    try:
+        with torch.no_grad():
+            model(*wide[0], **wide[1])
+    except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
+        return None
+    return wide
+
+
+def requested_shapes(specification: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A caller's specification as a full one by parameter name, with ``Dim`` objects for names.
+
+    Args:
+        specification: torch.export's own form, or one with plain strings: ``{"x": {0: "batch"}}`` or a tuple in the
+            order of the arguments. Parameters that it leaves out are static.
+        arguments: the example's arguments by name.
+
+    Raises:
+        OptionsError: it names a parameter that forward does not have, or a dimension that is not there.
+    """
+    if isinstance(specification, (tuple, list)):
+        if len(specification) > len(arguments):
+            raise OptionsError(f"dynamic_shapes has {len(specification)} items for the arguments {list(arguments)}")
+        specification = dict(zip(arguments, specification))
+    if not isinstance(specification, Mapping):
+        raise OptionsError(f"dynamic_shapes is 'auto', None, a dict or a tuple, got {type(specification).__name__}")
+    full = {name: specification.get(name) for name in arguments}
+    if unknown := [name for name in specification if name not in arguments]:
+        full |= _in_keywords(specification, arguments, unknown)
+    return {name: _spec(spec, arguments[name], name) for name, spec in full.items()}
+
+
+def _in_keywords(
+    specification: Mapping[str, Any], arguments: Mapping[str, Any], unknown: Sequence[str]
+) -> dict[str, Any]:
+    """Names that a ``**kwargs`` parameter took."""
+    for name, value in arguments.items():
+        if isinstance(value, dict) and set(unknown) <= set(value):
+            return {name: {key: specification.get(key) for key in value}}
+    raise OptionsError(f"dynamic_shapes names {list(unknown)}; the model's arguments are {list(arguments)}")
+
+
+def _spec(spec: Any, value: Any, where: str) -> Any:
+    if spec is None:
+        return _spec_like(value, lambda _: None)
+    if torch.is_tensor(value):
+        return _tensor_spec(spec, value, where)
+    if isinstance(spec, Mapping):
+        if not isinstance(value, Mapping) or not set(spec) <= set(value):
+            raise OptionsError(f"dynamic_shapes of {where} has the keys {list(spec)}; the example is {_kind(value)}")
+        return {key: _spec(spec.get(key), item, f"{where}[{key!r}]") for key, item in value.items()}
+    if isinstance(spec, (tuple, list)):
+        items = [item for _, item in children_of(value) or ()] or None
+        if items is None or len(items) != len(spec):
+            raise OptionsError(f"dynamic_shapes of {where} has {len(spec)} items; the example is {_kind(value)}")
+        made = [_spec(part, item, f"{where}[{i}]") for i, (part, item) in enumerate(zip(spec, items))]
+        return tuple(made) if isinstance(value, tuple) else made
+    raise OptionsError(f"dynamic_shapes of {where} is {spec!r}; the example is {_kind(value)}")
+
+
+def _tensor_spec(spec: Any, value: Any, where: str) -> dict[int, Any]:
+    if isinstance(spec, (tuple, list)):
+        spec = dict(enumerate(spec))
+    if not isinstance(spec, Mapping):
+        raise OptionsError(f"dynamic_shapes of {where} is {spec!r}; write {{0: 'batch'}}")
+    made = {}
+    for axis, dim in spec.items():
+        if not isinstance(axis, int) or not -value.ndim <= axis < value.ndim:
+            raise OptionsError(
+                f"dynamic_shapes of {where} names dimension {axis!r} of a tensor with {value.ndim} dimensions"
+            )
+        if isinstance(dim, str):
+            dim = Named(dim)
+        if dim is not None and not isinstance(dim, int):
+            made[axis % value.ndim] = dim
+    return made
+
+
+def for_torch(shapes: Any) -> Any:
+    """The specification as torch.export takes it."""
+    return _map_dims(shapes, lambda dim: torch.export.Dim.DYNAMIC if isinstance(dim, Named) else dim)
+
+
+def with_auto(shapes: Any) -> Any:
+    """The same dims, left to torch.export to accept or to specialise."""
+    return _map_dims(shapes, lambda dim: torch.export.Dim.AUTO)
+
+
+def _map_dims(shapes: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(shapes, Mapping):
+        if shapes and all(isinstance(key, int) for key in shapes):
+            return {axis: change(dim) for axis, dim in shapes.items()}
+        return {key: _map_dims(item, change) for key, item in shapes.items()}
+    if isinstance(shapes, (tuple, list)):
+        return type(shapes)(_map_dims(item, change) for item in shapes)
+    return shapes
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"a dict with the keys {list(value)}"
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)} items"
+    return f"of type {type(value).__name__}"

@@ -1,0 +1,90 @@
+"""Lower ONNX graphs to TensorFlow modules and SavedModels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from exporters._formats import get_exporter, make_options
+from exporters._request import DimRecord, ExportRequest
+from exporters.tensorflow._convert import lower_model
+from exporters.tensorflow._module import LoweredModule
+from exporters.tensorflow._savedmodel import write_savedmodel
+from interop import Runtime, Signature, load
+
+__all__ = ["TensorFlowArtifact", "TensorFlowExporter", "TensorFlowOptions"]
+
+
+@dataclass(frozen=True)
+class TensorFlowOptions:
+    """Options of the TensorFlow format.
+
+    Attributes:
+        opset: ONNX opset of the graph in between, or None for torch.onnx's own choice.
+        trainable: make the torch parameters trainable variables.
+        training: let BatchNormalization and Dropout behave as in training.
+    """
+
+    opset: int | None = None
+    trainable: bool = False
+    training: bool = False
+
+
+@dataclass(frozen=True)
+class TensorFlowArtifact:
+    """A lowered model.
+
+    Attributes:
+        module: the ``tf.Module``; it runs as it is, and its variables can be trained.
+        signature: inputs and outputs, and how they sit in the model's arguments.
+        dims: what became of the dims that were wanted dynamic.
+        notices: what the user should know.
+    """
+
+    module: LoweredModule
+    signature: Signature
+    dims: tuple[DimRecord, ...] = ()
+    notices: tuple[str, ...] = ()
+    format: str = "tensorflow"
+
+    def write(self, path: Path) -> None:
+        """Write the SavedModel folder."""
+        write_savedmodel(self.module, path)
+
+    def files(self, path: Path) -> tuple[Path, ...]:
+        """The folder."""
+        return (path,)
+
+    def tidy(self, path: Path) -> None:
+        """Nothing of an older export is left beside the new one."""
+
+    def load(self) -> Runtime:
+        """The live module."""
+        return load(self.module)
+
+
+class TensorFlowExporter:
+    """Asks the format table for ONNX, and lowers that graph."""
+
+    format: ClassVar[str] = "tensorflow"
+    options_type: ClassVar[type[Any]] = TensorFlowOptions
+
+    def takes(self, model: Any) -> bool:
+        """Whatever the ONNX exporter takes."""
+        return get_exporter("onnx").takes(model)
+
+    def export(self, request: ExportRequest) -> TensorFlowArtifact:
+        """Export a torch module, an ExportedProgram, or an ONNX file; see ``exporters._request.Exporter``."""
+        options: TensorFlowOptions = request.options or TensorFlowOptions()
+        onnx = get_exporter("onnx")
+        inner = make_options(onnx.options_type, {"opset": options.opset})
+        graph: Any = onnx.export(replace(request, options=inner))
+        module = lower_model(
+            graph.model,
+            graph.signature,
+            graph.parameters,
+            trainable=options.trainable,
+            training=options.training,
+        )
+        return TensorFlowArtifact(module, graph.signature, graph.dims, graph.notices)

@@ -1,0 +1,43 @@
+"""From an ONNX graph to a lowered module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from exporters._graph_signature import signature_of
+from exporters.tensorflow import ops as _ops  # noqa: F401  # fills the operator table
+from exporters.tensorflow._module import LoweredModule
+from exporters.tensorflow._prepare import infer_shapes, prepare
+from interop import Signature
+
+__all__ = ["lower_model"]
+
+
+def lower_model(
+    model: ir.Model,
+    signature: Signature | None = None,
+    parameters: Mapping[str, bool] | None = None,
+    *,
+    trainable: bool = False,
+    training: bool = False,
+) -> LoweredModule:
+    """Lower an ONNX model.
+
+    Args:
+        model: the model; it is not changed.
+        signature: its signature, where more is known than the graph says; then the graph's own shapes are trusted.
+        parameters: see ``LoweredModule``.
+        trainable: whether parameters are trainable variables.
+        training: whether BatchNormalization and Dropout behave as in training.
+
+    Raises:
+        UnsupportedOperatorError: naming every node that TensorFlow cannot express.
+        TranslationError: the model is older than the table and cannot be upgraded.
+    """
+    model = prepare(model)
+    if signature is None or signature.arguments is None:
+        signature = signature_of(model.graph)
+        model = infer_shapes(model)
+    return LoweredModule(model, signature, parameters, trainable=trainable, training=training)

@@ -1,0 +1,173 @@
+"""The lowered model as a ``tf.Module``: variables under the parameters' names, one signature with the ONNX names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import tensorflow as tf
+
+from exporters.errors import UnsupportedOperatorError
+from exporters.tensorflow._boundary import decode, encode, part_specs
+from exporters.tensorflow._lowering import Lowerer, LoweringContext, array_of, domain_of, find_unsupported
+from exporters.tensorflow._names import safe_names, variable_names
+from exporters.tensorflow._table import TABLE
+from exporters.tensorflow._tensors import tf_dtype
+from interop import Signature
+
+__all__ = ["LoweredModule"]
+
+# A table of indices or shapes up to this size stays a constant, which TensorFlow's optimizer can use.
+CONSTANT_BYTES = 64 * 1024
+
+
+class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
+    """An ONNX graph as a TensorFlow module.
+
+    Calling it with tensors, in the order of the model's inputs, gives ``{output name: tensor}``. A sequence or an optional
+    is several tensors there, see ``exporters.tensorflow._boundary``.
+
+    Args:
+        model: the prepared model.
+        signature: its inputs and outputs.
+        parameters: ``{initializer name: trainable}`` of the torch parameters and buffers; None where the model does not
+            say which they are: then all its float initializers are parameters.
+        trainable: whether parameters are trainable variables.
+        training: whether BatchNormalization and Dropout behave as in training.
+
+    Attributes:
+        weights: ``{initializer name: variable}``.
+        interop_metadata: the signature and the name map, as they are stored in the SavedModel.
+
+    Raises:
+        UnsupportedOperatorError: naming every node that has no lowering.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        signature: Signature,
+        parameters: Mapping[str, bool] | None = None,
+        *,
+        trainable: bool = False,
+        training: bool = False,
+    ) -> None:
+        super().__init__(name="model")
+        functions = dict(model.functions.items())
+        context = LoweringContext(dict(model.opset_imports), functions, training)
+        if unsupported := find_unsupported(model, context):
+            raise UnsupportedOperatorError("TensorFlow", unsupported)
+        self._graph = model.graph
+        self._lowerer = Lowerer(context)
+        self._signature = signature
+        self._parts = [part for spec in signature.inputs for part in part_specs(spec)]
+        self._input_names = safe_names([part.name for part in self._parts])
+        self.weights, self._constants = _split_initializers(model, parameters, trainable)
+        self._function = tf.function(self._forward, autograph=False)
+        self._concrete = self._function.get_concrete_function(**self._specs())
+
+    def _specs(self) -> dict[str, tf.TensorSpec]:
+        return {
+            self._input_names[part.name]: tf.TensorSpec(
+                _dims(part.shape), tf_dtype(part.dtype), name=self._input_names[part.name]
+            )
+            for part in self._parts
+        }
+
+    def _forward(self, **inputs: Any) -> dict[str, Any]:
+        env: dict[ir.Value, Any] = {}
+        for name, value in self._graph.initializers.items():
+            env[value] = _Read(self.weights[name]) if name in self.weights else self._constants[name]
+        parts = {part.name: inputs[self._input_names[part.name]] for part in self._parts}
+        env.update(zip(_real_inputs(self._graph), (decode(spec, parts) for spec in self._signature.inputs)))
+        results = self._lowerer.run_graph(self._graph, _Reading(env), annotate=True)
+        outputs: dict[str, Any] = {}
+        for spec, result in zip(self._signature.outputs, results):
+            outputs |= encode(spec, result)
+        return outputs
+
+    def __call__(self, *inputs: Any) -> dict[str, Any]:
+        """Run the model on tensors in the order of its inputs."""
+        names = (self._input_names[part.name] for part in self._parts)
+        return dict(self._concrete(**dict(zip(names, inputs, strict=True))))
+
+    def serving_signature(self) -> Any:
+        """The concrete function that serves the model; its keywords are the TensorFlow-safe input names."""
+        return self._concrete
+
+    @property
+    def interop_metadata(self) -> dict[str, Any]:
+        """Signature and name map as plain JSON data."""
+        return {
+            "signature": self._signature.to_json(),
+            "names": {
+                "inputs": dict(self._input_names),
+                "outputs": {part.name: part.name for spec in self._signature.outputs for part in part_specs(spec)},
+                "variables": {name: variable.name.split(":")[0] for name, variable in self.weights.items()},
+            },
+        }
+
+
+class _Read:
+    """A variable that is read where it is used, so that a branch or a loop body reads it inside."""
+
+    def __init__(self, variable: tf.Variable) -> None:
+        self.variable = variable
+
+
+class _Reading(dict[Any, Any]):
+    """An environment that reads variables on the way out."""
+
+    def __getitem__(self, key: Any) -> Any:
+        value = super().__getitem__(key)
+        return tf.convert_to_tensor(value.variable) if isinstance(value, _Read) else value
+
+
+def _dims(shape: tuple[Any, ...] | None) -> list[int | None] | None:
+    return None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
+
+
+def _real_inputs(graph: ir.Graph) -> list[ir.Value]:
+    """The inputs without those that only give an initializer another value."""
+    return [value for value in graph.inputs if value.name not in graph.initializers]
+
+
+def _split_initializers(
+    model: ir.Model, parameters: Mapping[str, bool] | None, trainable: bool
+) -> tuple[dict[str, tf.Variable], dict[str, np.ndarray[Any, Any]]]:
+    """Variables for weights and everything large; arrays for what shapes the graph."""
+    names = variable_names(model.graph.initializers)
+    opsets = dict(model.opset_imports)
+    weights, constants = {}, {}
+    for name, value in model.graph.initializers.items():
+        assert value.const_value is not None
+        tensor = value.const_value
+        if _is_weight(value, parameters, opsets):
+            is_trainable = trainable and (parameters is None or parameters.get(name, False))
+            weights[name] = tf.Variable(array_of(tensor), trainable=is_trainable, name=names[name])
+        else:
+            constants[name] = array_of(tensor)
+    return weights, constants
+
+
+def _is_weight(value: ir.Value, parameters: Mapping[str, bool] | None, opsets: Mapping[str, int]) -> bool:
+    tensor = value.const_value
+    assert tensor is not None
+    if tensor.dtype == ir.DataType.STRING:
+        return False
+    if tensor.nbytes > CONSTANT_BYTES or (parameters is not None and value.name in parameters):
+        return True
+    is_float = tensor.dtype.is_floating_point()
+    return is_float and parameters is None and len(tensor.shape) > 0 and not _only_static_uses(value, opsets)
+
+
+def _only_static_uses(value: ir.Value, opsets: Mapping[str, int]) -> bool:
+    """Whether every node that uses the value wants to know it while the graph is built, such as Resize its scales."""
+    table = TABLE.resolve(opsets)
+    for node, position in value.uses():
+        entry = table.get((domain_of(node), node.op_type))
+        if entry is None or not entry.is_static(position):
+            return False
+    return True

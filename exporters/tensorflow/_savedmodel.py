@@ -1,0 +1,28 @@
+"""Write a lowered module as a SavedModel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import tensorflow as tf
+
+from exporters.tensorflow._module import LoweredModule
+
+__all__ = ["METADATA_FILE", "write_savedmodel"]
+
+METADATA_FILE = Path("assets.extra") / "tensor_interop.json"
+"""Where the signature and the name map stand; TensorFlow leaves ``assets.extra`` to others."""
+
+
+def write_savedmodel(module: LoweredModule, path: Path) -> None:
+    """Write the module to a folder that does not exist yet.
+
+    Args:
+        module: the module.
+        path: the folder; its parent exists.
+    """
+    tf.saved_model.save(module, str(path), signatures={"serving_default": module.serving_signature()})
+    metadata = path / METADATA_FILE
+    metadata.parent.mkdir(exist_ok=True)
+    metadata.write_text(json.dumps(module.interop_metadata, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")

@@ -1,0 +1,165 @@
+"""LSTM, GRU and RNN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from exporters.tensorflow._cells import Activation, Direction, Layer, Step, activations_of, run_layer
+from exporters.tensorflow._table import lower
+
+
+@lower("LSTM")
+def lstm(
+    X,
+    W,
+    R,
+    B=None,
+    sequence_lens=None,
+    initial_h=None,
+    initial_c=None,
+    P=None,
+    *,
+    activation_alpha=None,
+    activation_beta=None,
+    activations=None,
+    clip=None,
+    direction="forward",
+    hidden_size=None,
+    input_forget=0,
+    layout=0,
+):
+    layer = Layer(X, W, R, B, sequence_lens, (initial_h, initial_c), direction, layout)
+    chosen = activations_of(activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh", "Tanh"), clip)
+
+    def make(part: Direction) -> tuple[Any, Step]:
+        peepholes = None if P is None else tf.split(P[part.index], 3)
+        functions = chosen(part.index)
+        bias = None if part.bias_w is None else part.bias_w + part.bias_r
+        if functions is None and peepholes is None and not input_forget:
+            return bias, _plain_lstm_step(part.r)
+        return bias, _lstm_step(part.r, functions or (tf.sigmoid, tf.tanh, tf.tanh), peepholes, bool(input_forget))
+
+    return run_layer(layer, make)
+
+
+def _plain_lstm_step(r: Any) -> Step:
+    size = r.shape[1] if r.shape[1] is not None else tf.shape(r)[1]
+
+    def step(z, h, c):
+        z += tf.matmul(h, r, transpose_b=True)
+        i, o, f = tf.split(tf.sigmoid(z[:, : 3 * size]), 3, axis=1)
+        c = f * c + i * tf.tanh(z[:, 3 * size :])
+        return o * tf.tanh(c), c
+
+    return step
+
+
+def _lstm_step(r: Any, functions: tuple[Activation, ...], peepholes: Any, input_forget: bool) -> Step:
+    """Every option of the specification: peepholes ``(i, o, f)``, the coupled input and forget gate, any activation."""
+    gate, update, output = functions
+    p_i, p_o, p_f = peepholes or (None, None, None)
+
+    def seen(z, peephole, cell):
+        return z if peephole is None else z + peephole * cell
+
+    def step(z, h, c):
+        z_i, z_o, z_f, z_c = tf.split(z + tf.matmul(h, r, transpose_b=True), 4, axis=1)
+        i = gate(seen(z_i, p_i, c))
+        f = 1 - i if input_forget else gate(seen(z_f, p_f, c))
+        c = f * c + i * update(z_c)
+        return gate(seen(z_o, p_o, c)) * output(c), c
+
+    return step
+
+
+@lower("GRU")
+def gru(
+    X,
+    W,
+    R,
+    B=None,
+    sequence_lens=None,
+    initial_h=None,
+    *,
+    activation_alpha=None,
+    activation_beta=None,
+    activations=None,
+    clip=None,
+    direction="forward",
+    hidden_size=None,
+    layout=0,
+    linear_before_reset=0,
+):
+    layer = Layer(X, W, R, B, sequence_lens, (initial_h,), direction, layout)
+    chosen = activations_of(activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh"), clip)
+
+    def make(part: Direction) -> tuple[Any, Step]:
+        functions = chosen(part.index) or (tf.sigmoid, tf.tanh)
+        if linear_before_reset:
+            return part.bias_w, _linear_first_step(part.r, part.bias_r, functions)
+        bias = None if part.bias_w is None else part.bias_w + part.bias_r
+        return bias, _reset_first_step(part.r, functions)
+
+    return run_layer(layer, make)
+
+
+def _linear_first_step(r: Any, bias: Any, functions: tuple[Activation, ...]) -> Step:
+    """The reset gate scales the recurrent product, as cuDNN, torch and Keras (``reset_after``) do."""
+    gate, update = functions
+
+    def step(x, h):
+        z = tf.matmul(h, r, transpose_b=True)
+        if bias is not None:
+            z = tf.nn.bias_add(z, bias)
+        size = h.shape[1] if h.shape[1] is not None else tf.shape(h)[1]
+        z_gate, r_gate = tf.split(gate(x[:, : 2 * size] + z[:, : 2 * size]), 2, axis=1)
+        new = update(x[:, 2 * size :] + r_gate * z[:, 2 * size :])
+        return (new + z_gate * (h - new),)
+
+    return step
+
+
+def _reset_first_step(r: Any, functions: tuple[Activation, ...]) -> Step:
+    """The reset gate scales the state before the recurrent product."""
+    gate, update = functions
+    r_z, r_r, r_h = tf.split(r, 3)
+    gates = tf.concat([r_z, r_r], 0)
+
+    def step(x, h):
+        size = h.shape[1] if h.shape[1] is not None else tf.shape(h)[1]
+        both = gate(x[:, : 2 * size] + tf.matmul(h, gates, transpose_b=True))
+        z_gate, r_gate = tf.split(both, 2, axis=1)
+        new = update(x[:, 2 * size :] + tf.matmul(r_gate * h, r_h, transpose_b=True))
+        return (new + z_gate * (h - new),)
+
+    return step
+
+
+@lower("RNN")
+def rnn(
+    X,
+    W,
+    R,
+    B=None,
+    sequence_lens=None,
+    initial_h=None,
+    *,
+    activation_alpha=None,
+    activation_beta=None,
+    activations=("Tanh", "Tanh"),
+    clip=None,
+    direction="forward",
+    hidden_size=None,
+    layout=0,
+):
+    layer = Layer(X, W, R, B, sequence_lens, (initial_h,), direction, layout)
+    chosen = activations_of(activations, activation_alpha, activation_beta, ("Tanh",), clip)
+
+    def make(part: Direction) -> tuple[Any, Step]:
+        (function,) = chosen(part.index) or (tf.tanh,)
+        bias = None if part.bias_w is None else part.bias_w + part.bias_r
+        return bias, lambda x, h: (function(x + tf.matmul(h, part.r, transpose_b=True)),)
+
+    return run_layer(layer, make)

@@ -1,0 +1,75 @@
+"""Tensors, runtimes and comparison across PyTorch, ONNX Runtime, TensorFlow, NumPy and JAX.
+
+Importing this package imports no framework. The public names load on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from interop.errors import (
+    ConversionError,
+    CopyRequiredError,
+    InputError,
+    InteropError,
+    MissingExtraError,
+    ModelFileError,
+    ParityError,
+)
+from interop.signature import Signature, TensorSpec
+
+if TYPE_CHECKING:
+    from interop.frameworks import Explanation, convert, explain, framework_of
+    from interop.health import doctor
+    from interop.parity import ParityReport, check, compare
+    from interop.runtimes import Runtime, load
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "load": "interop.runtimes",
+    "Runtime": "interop.runtimes",
+    "convert": "interop.frameworks",
+    "explain": "interop.frameworks",
+    "Explanation": "interop.frameworks",
+    "framework_of": "interop.frameworks",
+    "check": "interop.parity",
+    "compare": "interop.parity",
+    "ParityReport": "interop.parity",
+    "doctor": "interop.health",
+}
+
+__all__ = [
+    "load",
+    "convert",
+    "explain",
+    "framework_of",
+    "check",
+    "compare",
+    "doctor",
+    "Runtime",
+    "Signature",
+    "TensorSpec",
+    "ParityReport",
+    "Explanation",
+    "InteropError",
+    "MissingExtraError",
+    "ConversionError",
+    "CopyRequiredError",
+    "ModelFileError",
+    "InputError",
+    "ParityError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

@@ -1,0 +1,8 @@
+"""``python -m interop.cli`` is the command ``interop``."""
+
+import sys
+
+from interop.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""``interop export``: write a torch model in other formats, checked."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from interop.cli._common import CliError, human_bytes, read_arrays, say, working
+from interop.cli._spec import TRUST, Target, resolve
+from interop.errors import ParityError
+from interop.extras import require
+
+if TYPE_CHECKING:
+    from exporters import ExportedModel
+
+__all__ = ["export"]
+
+PARITY_FAILED = 1
+
+_DYNAMIC = re.compile(r"(?P<input>[\w.*]+):(?P<dims>\d+=[A-Za-z_]\w*(,\d+=[A-Za-z_]\w*)*)")
+
+
+def export(
+    spec: Annotated[
+        str, typer.Argument(metavar="SPEC", help="package.module:attribute, file.py:attribute or a .pt2 file.")
+    ],
+    to: Annotated[list[str], typer.Option("--to", help="A format, such as onnx or tensorflow; once for each.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write to; made if missing.")],
+    name: Annotated[str | None, typer.Option("--name", help="Name of the files; else the last part of SPEC.")] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option("--inputs", help="Example inputs: an .npz file with one array per argument of forward."),
+    ] = None,
+    dynamic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dynamic", help="auto, none, or INPUT:AXIS=SYMBOL,... such as x:0=batch,2=time; once for each input."
+        ),
+    ] = None,
+    opset: Annotated[int | None, typer.Option("--opset", min=1, help="ONNX operator set.")] = None,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare the result with the model.")] = True,
+    trust: TRUST = False,
+) -> None:
+    """Write a torch model in other formats.
+
+    Each result is compared with the model before it is written; where it is not the same function it is not written,
+    and the command exits with 1.
+    """
+    shapes, arrays = parse_dynamic(dynamic or ["auto"]), None if inputs is None else read_arrays(inputs)
+    _check_formats(to)
+    _check_opset(opset, to)
+    _make_folder(out)
+    with working(f"loading {spec}"):
+        target = resolve(spec, trust=trust)
+        _require_torch_model(target, spec)
+        args, kwargs = (None, None) if arrays is None else place_arguments(target.value, arrays)
+    failed = False
+    for name_of_format in to:
+        path = out / file_name(name or target.name, name_of_format)
+        options = {"opset": opset} if opset is not None and name_of_format == "onnx" else None
+        asked = {"inputs": args, "kwargs": kwargs, "dynamic_shapes": shapes, "options": options, "verify": verify}
+        failed |= not _export(target.value, name_of_format, path, asked)
+    if failed:
+        raise typer.Exit(PARITY_FAILED)
+
+
+def _export(model: Any, name_of_format: str, path: Path, asked: Mapping[str, Any]) -> bool:
+    """Export and show one format; False where the result is not the same function, and then nothing is written."""
+    import exporters
+
+    try:
+        with working(f"exporting to {path}", hush=True):
+            if name_of_format == "tensorflow":
+                require("tensorflow", "to export to TensorFlow")  # quietly, before the exporter imports it
+            exported = exporters.export_model(model, name_of_format, path=path, **asked)
+    except ParityError as error:
+        say(
+            f"{name_of_format}  not the same function, so {path} was not written; --no-verify writes it",
+            error.report,
+            "",
+        )
+        return False
+    _show(exported, path)
+    return True
+
+
+def file_name(name: str, format_name: str) -> str:
+    """The file or folder that a format is written to, inside ``--out``."""
+    return name if format_name == "tensorflow" else f"{name}.{format_name}"
+
+
+def parse_dynamic(words: list[str]) -> Any:
+    """``--dynamic`` in the form that ``export_model`` takes.
+
+    Returns:
+        ``"auto"``, None, or ``{input: {axis: symbol}}``.
+
+    Raises:
+        CliError: none of these forms.
+    """
+    if words in (["auto"], ["none"]):
+        return "auto" if words == ["auto"] else None
+    shapes: dict[str, dict[int, str]] = {}
+    for word in words:
+        match = _DYNAMIC.fullmatch(word)
+        if match is None:
+            raise CliError(
+                f"--dynamic {word} is not auto, none or INPUT:AXIS=SYMBOL,...", "write it as --dynamic x:0=batch"
+            )
+        pairs = (pair.split("=") for pair in match["dims"].split(","))
+        shapes.setdefault(match["input"], {}).update({int(axis): symbol for axis, symbol in pairs})
+    return shapes
+
+
+def place_arguments(model: Any, arrays: Mapping[str, np.ndarray]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Turn named arrays into the positional and keyword arguments of the model's ``forward``.
+
+    ``arr_0``, ``arr_1``, ... (what ``numpy.savez`` calls arrays without a name) are the positional ones.
+
+    Raises:
+        CliError: names that ``forward`` does not take, or that are missing.
+    """
+    import interop
+
+    tensors = interop.convert(dict(arrays), "torch")
+    positional = [tensors.pop(key) for key in [f"arr_{n}" for n in range(len(tensors))] if key in tensors]
+    module = model.module() if hasattr(model, "graph_module") else model
+    signature = inspect.signature(module.forward)
+    try:
+        bound = signature.bind(*positional, **tensors)
+    except TypeError as error:
+        step = f"name the arrays after its arguments: numpy.savez(path, {_keywords(signature)})"
+        raise CliError(f"the inputs {list(arrays)} do not fit forward{signature}: {error}", step) from error
+    return bound.args, bound.kwargs
+
+
+def _keywords(signature: inspect.Signature) -> str:
+    return ", ".join(f"{name}=..." for name in signature.parameters)
+
+
+def _check_formats(names: list[str]) -> None:
+    import exporters
+
+    known = exporters.available_formats()
+    for name in names:
+        if name not in known:
+            raise CliError(f"no format is called {name!r}", f"give --to one of {', '.join(known)}")
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CliError(f"cannot write to {path}: {error.strerror}", "give --out a folder that you can write") from error
+
+
+def _require_torch_model(target: Target, spec: str) -> None:
+    if isinstance(target.value, Path):
+        raise CliError(
+            f"{spec} is not a torch model", "give package.module:attribute, file.py:attribute or a .pt2 file to export"
+        )
+
+
+def _check_opset(opset: int | None, formats: list[str]) -> None:
+    if opset is not None and "onnx" not in formats:
+        raise CliError(f"--opset {opset} is of use to --to onnx only", "leave it out, or add --to onnx")
+
+
+def _show(exported: ExportedModel, path: Path) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row(exported.format, f"{path}  {human_bytes(size_of(path))}")
+    table.add_row("inputs", ", ".join(map(str, exported.signature.inputs)) or "none")
+    table.add_row("outputs", ", ".join(map(str, exported.signature.outputs)))
+    table.add_row("dynamic", ", ".join(exported.signature.symbols) or "no dimension")
+    for notice in exported.notices:
+        table.add_row("notice", notice)
+    say(table, *([] if exported.parity is None else ["", exported.parity]), "")
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, with its external data beside it, or of everything in a folder."""
+    if path.is_dir():
+        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return sum(file.stat().st_size for file in (path, path.with_name(path.name + ".data")) if file.is_file())

@@ -1,0 +1,13 @@
+"""Are two models the same function? Inputs to ask with, the float noise to allow, the verdict, and the report.
+
+Importing this package imports no framework.
+"""
+
+from __future__ import annotations
+
+from interop.parity.check import check
+from interop.parity.compare import Comparison, OutputComparison, compare
+from interop.parity.report import CaseResult, ParityReport
+from interop.parity.saved import replay
+
+__all__ = ["check", "compare", "replay", "CaseResult", "Comparison", "OutputComparison", "ParityReport"]

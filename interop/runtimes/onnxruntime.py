@@ -1,0 +1,371 @@
+"""ONNX Runtime: plain ``run`` over NumPy views where every dtype has a NumPy form, an IOBinding for the rest.
+
+Both routes copy nothing for contiguous tensors on the CPU. Plain ``run`` is the fastest public route with fresh
+outputs; it cannot carry bfloat16, float8 or device memory. ``run_with_ort_values`` is never used: iterating its
+result costs one C++ exception, more than a small model.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from interop.dtypes import DTYPES, dtype_of
+from interop.errors import ConversionError, InputError, InteropError, ModelFileError
+from interop.extras import loaded, require
+from interop.frameworks import TensorInfo, convert, describe, framework_of
+from interop.runtimes._base import Runtime
+from interop.runtimes._onnx_model import SIGNATURE_KEY, open_model
+from interop.runtimes._stored import read_signature
+from interop.signature import Dim, Signature, TensorSpec
+
+ort = require("onnxruntime", "to run an ONNX model")
+_STATE = require("onnxruntime.capi.onnxruntime_pybind11_state", "to run an ONNX model")
+
+__all__ = ["OnnxRuntime"]
+
+_ORT_ERRORS: tuple[type[Exception], ...] = tuple(
+    item for item in vars(_STATE).values() if isinstance(item, type) and issubclass(item, Exception)
+)
+_RUN_ERRORS: tuple[type[Exception], ...] = (*_ORT_ERRORS, RuntimeError, ValueError)
+_NUMPY_NAMES = frozenset(name for name, dtype in DTYPES.items() if not dtype.extension and dtype.kind != "complex")
+"""Dtypes that plain ``run`` takes and gives as arrays."""
+
+_PLAIN_OUTPUTS = frozenset(
+    f"tensor({name})"
+    for name in "bool int8 int16 int32 int64 uint8 uint16 uint32 float16 float double".split()  # noqa: SIM905 - names
+)
+"""Outputs that torch takes from NumPy as they are: no strings, and not ONNX Runtime's own kind of uint64."""
+
+_QUIET = 4  # log severity: fatal only; an error is also an exception, which says the same
+
+
+class _Route(NamedTuple):
+    """How inputs of one kind become arrays, and how arrays become outputs (None: as they are)."""
+
+    takers: tuple[Callable[[Any], Any], ...]
+    give: Callable[[Any], Any] | None
+
+
+@dataclass
+class _Kept:
+    """A binding whose outputs are the caller's own buffers, kept while the caller gives the same ones."""
+
+    binding: Any
+    buffers: tuple[Any, ...] = ()
+    marks: Sequence[Any] = ()
+
+
+class OnnxRuntime(Runtime):
+    """An ONNX model in an ONNX Runtime session."""
+
+    name = "onnxruntime"
+    framework = "onnxruntime"
+
+    def __init__(self, session: Any, path: Path | None = None) -> None:
+        """Wrap a session.
+
+        Args:
+            session: an ``onnxruntime.InferenceSession``.
+            path: the file that it was made from.
+        """
+        super().__init__(_signature(session, str(path or "the model")), path)
+        self.session = session
+        self._names = list(self.signature.output_names)
+        nodes = [*session.get_inputs(), *session.get_outputs()]
+        self._bound = any(_element(node.type) not in _NUMPY_NAMES for node in nodes)
+        self._plain = all(node.type in _PLAIN_OUTPUTS for node in session.get_outputs())
+        self._containers = {node.name for node in nodes if not node.type.startswith("tensor(")}
+        self._local = threading.local()
+
+    @classmethod
+    def open(
+        cls,
+        model: Any,
+        *,
+        providers: Sequence[Any] | None = None,
+        session_options: Any = None,
+        threads: int | None = None,
+    ) -> OnnxRuntime:
+        """Load an ONNX file or an ONNX model in memory.
+
+        Args:
+            model: path, ``onnx.ModelProto``, ``onnx_ir.Model`` or serialized bytes.
+            providers: execution providers in order of preference; the CPU by default.
+            session_options: an ``onnxruntime.SessionOptions``, used as it is. By default threads do not spin while they
+                wait (spinning slows other frameworks in the process two- to fifty-fold) and warnings are off.
+            threads: threads within one operator; ONNX Runtime's own default is one a physical core.
+
+        Raises:
+            ModelFileError: not ONNX, truncated, external data outside the model's folder, or refused by ONNX Runtime.
+            InputError: ``threads`` together with ``session_options``, or a provider that is not built in.
+        """
+        options = _session_options(session_options, threads)
+        with open_model(model) as opened:
+            session = _create(opened.source, options, providers, opened.where)
+            try:
+                return cls(session, opened.path)
+            except UnicodeDecodeError as error:
+                raise ModelFileError(f"{opened.where}: a name in the model is not text; the file is damaged") from error
+
+    def run(self, inputs: Mapping[str, Any], *, out: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Run the model on flat, named tensors.
+
+        Args:
+            inputs: ``{input name: tensor}``, exactly the names of ``signature.inputs``, of any framework. A tensor that
+                requires grad enters detached. Strings are NumPy arrays or lists; ONNX sequences are lists.
+            out: ``{output name: tensor}`` of writable, contiguous torch or NumPy tensors of the right dtype and shape;
+                they are written in place and returned. Outputs that are not named here are fresh.
+
+        Returns:
+            ``{output name: tensor}`` in the framework of the inputs; every run has its own buffers.
+
+        Raises:
+            InputError: an input or a buffer does not fit; the message names it, what was expected and what was given.
+        """
+        owner, route = self._accept(inputs)
+        if out:
+            return self._execute_into(inputs, owner, out)
+        if route is None:
+            return self._execute_bound(inputs, owner)
+        try:
+            feed = {name: take(value) for (name, value), take in zip(inputs.items(), route.takers)}
+        except (RuntimeError, TypeError):  # a gradient or a lazy bit, which no dtype and no shape shows
+            feed = {name: _to_numpy(value) for name, value in inputs.items()}
+        try:
+            outputs = self.session.run(self._names, feed)
+        except _RUN_ERRORS as error:
+            raise self._failure(error) from error
+        if route.give is None:
+            return dict(zip(self._names, outputs))
+        return {name: route.give(value) for name, value in zip(self._names, outputs)}
+
+    def _execute(self, inputs: Mapping[str, Any], owner: str) -> dict[str, Any]:
+        return self._execute_bound(inputs, owner)
+
+    def _plan(self, inputs: Mapping[str, Any], infos: Mapping[str, TensorInfo], owner: str) -> _Route | None:
+        if self._bound or any(info.device != "cpu" for info in infos.values()):
+            return None
+        takers = tuple(_taker(value) for value in inputs.values())
+        if owner == "numpy":
+            return _Route(takers, None)
+        if owner == "torch" and self._plain:
+            return _Route(takers, sys.modules["torch"].from_numpy)  # fresh, writable, contiguous: nothing to check
+        return _Route(takers, functools.partial(_give, owner=owner))
+
+    def _execute_bound(self, inputs: Mapping[str, Any], owner: str) -> dict[str, Any]:
+        binding = self._own("fresh", self.session.io_binding)
+        try:
+            self._bind_inputs(binding, inputs)
+            for name in self._names:  # again on every run: a kept output would be overwritten by the next one
+                binding.bind_output(name, "cpu")
+            self._run_bound(binding)
+            return {name: self._give(name, value, owner) for name, value in zip(self._names, binding.get_outputs())}
+        finally:
+            binding.clear_binding_inputs()
+            binding.clear_binding_outputs()
+
+    def _execute_into(self, inputs: Mapping[str, Any], owner: str, out: Mapping[str, Any]) -> dict[str, Any]:
+        kept: _Kept = self._own("kept", lambda: _Kept(self.session.io_binding()))
+        buffers = tuple([out.get(name) for name in self._names])
+        fresh = [name for name, buffer in zip(self._names, buffers) if buffer is None]
+        if kept.marks != [_mark(buffer) for buffer in buffers] or len(fresh) + len(out) != len(self._names):
+            self._bind_buffers(kept, out, buffers)
+        self._bind_inputs(kept.binding, inputs)
+        if not fresh:
+            self._run_bound(kept.binding)
+            return dict(zip(self._names, buffers))
+        for name in fresh:
+            kept.binding.bind_output(name, "cpu")
+        self._run_bound(kept.binding)
+        values = zip(self._names, buffers, kept.binding.get_outputs())
+        return {name: self._give(name, value, owner) if mine is None else mine for name, mine, value in values}
+
+    def _bind_inputs(self, binding: Any, inputs: Mapping[str, Any]) -> None:
+        for name, value in inputs.items():
+            binding.bind_ortvalue_input(name, convert(value, "onnxruntime"))
+
+    def _bind_buffers(self, kept: _Kept, out: Mapping[str, Any], buffers: tuple[Any, ...]) -> None:
+        if unknown := [name for name in out if name not in self._names]:
+            raise InputError(f"out names {unknown}; the model's outputs are {self._names}")
+        kept.buffers = kept.marks = ()
+        kept.binding.clear_binding_outputs()
+        specs = {spec.name: spec for spec in self.signature.outputs}
+        for name, buffer in zip(self._names, buffers):  # all of them: outputs come back in the order of binding
+            if buffer is None:
+                kept.binding.bind_output(name, "cpu")
+            else:
+                kept.binding.bind_ortvalue_output(name, _buffer(specs[name], buffer))
+        kept.buffers, kept.marks = buffers, [_mark(buffer) for buffer in buffers]
+
+    def _give(self, name: str, value: Any, owner: str) -> Any:
+        # A graph input that is listed as an output comes back as the caller's own buffer; nobody expects that.
+        return convert(value, owner, copy=True if name in self.signature.input_names else None)
+
+    def _own(self, key: str, make: Callable[[], Any]) -> Any:
+        """This thread's binding: bind, run and get are not one step, so threads must not share one."""
+        found = getattr(self._local, key, None)
+        if found is None:
+            found = make()
+            setattr(self._local, key, found)
+        return found
+
+    def _run_bound(self, binding: Any) -> None:
+        try:
+            self.session.run_with_iobinding(binding)
+        except _RUN_ERRORS as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> InteropError:
+        if isinstance(error, (_STATE.InvalidArgument, ValueError)) or "INVALID_ARGUMENT" in str(error):
+            return InputError(f"{self.path or 'the model'} refused its inputs: {error}")
+        return InteropError(f"{self.path or 'the model'} failed while it ran: {error}")
+
+    def _describe(self, name: str, value: Any) -> TensorInfo:
+        if name in self._containers:  # ONNX Runtime checks sequences and maps itself
+            spec = next(spec for spec in self.signature.inputs if spec.name == name)
+            return TensorInfo("numpy", spec.dtype, ())
+        return super()._describe(name, value)
+
+
+def _session_options(given: Any, threads: int | None) -> Any:
+    if given is not None:
+        if threads is not None:
+            raise InputError("give threads or session_options, not both: set session_options.intra_op_num_threads")
+        return given
+    options = ort.SessionOptions()
+    options.log_severity_level = _QUIET
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    if threads is not None:
+        if threads < 1:
+            raise InputError(f"threads must be at least 1, got {threads}")
+        options.intra_op_num_threads = threads
+    return options
+
+
+def _create(source: str | bytes, options: Any, providers: Sequence[Any] | None, where: str) -> Any:
+    chosen = ["CPUExecutionProvider"] if providers is None else list(providers)
+    names = [item if isinstance(item, str) else item[0] for item in chosen]
+    if missing := [name for name in names if name not in ort.get_available_providers()]:
+        raise InputError(f"providers {missing} are not in this ONNX Runtime, which has {ort.get_available_providers()}")
+    try:
+        # without the fallback, which prints, and moves a failed session to other providers than the caller's
+        return ort.InferenceSession(source, options, providers=chosen, enable_fallback=0)
+    except _RUN_ERRORS as error:
+        raise ModelFileError(f"{where}: ONNX Runtime cannot load the model: {error}") from error
+
+
+def _signature(session: Any, where: str) -> Signature:
+    graph = Signature(
+        tuple(_spec(node, where) for node in session.get_inputs()),
+        tuple(_spec(node, where) for node in session.get_outputs()),
+    )
+    stored = session.get_modelmeta().custom_metadata_map.get(SIGNATURE_KEY)
+    return graph if stored is None else read_signature(stored, graph, where)
+
+
+def _element(type_text: str) -> str:
+    """``"float32"`` of ``"tensor(float)"`` and of ``"seq(tensor(float))"``."""
+    text = type_text
+    while "(" in text:
+        text = text[text.index("(") + 1 : text.rindex(")")]
+    text = text.rpartition(",")[2].strip()  # map(int64, tensor(float)): the values
+    return dtype_of(_ORT_NAMES.get(text, text)).name
+
+
+_ORT_NAMES = {
+    "float8e4m3fn": "float8_e4m3fn",
+    "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2": "float8_e5m2",
+    "float8e5m2fnuz": "float8_e5m2fnuz",
+    "float4e2m1": "float4_e2m1fn",
+}
+
+
+def _spec(node: Any, where: str) -> TensorSpec:
+    try:
+        element = _element(node.type)
+    except (ConversionError, ValueError) as error:
+        raise ModelFileError(f"{where}: {node.name!r} has the type {node.type}, which is not supported") from error
+    if not node.type.startswith("tensor("):
+        return TensorSpec(node.name, element, None)
+    dims: tuple[Dim, ...] = tuple(dim if isinstance(dim, int) else dim or None for dim in node.shape)
+    return TensorSpec(node.name, element, dims)
+
+
+def _taker(value: Any) -> Callable[[Any], Any]:
+    """How tensors of this type and dtype become arrays without more questions."""
+    if type(value) is np.ndarray and value.dtype.isnative:
+        return _itself
+    torch = loaded("torch")
+    if torch is not None and type(value) is torch.Tensor:
+        return _numpy_of
+    return _to_numpy
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+_numpy_of = operator.methodcaller("numpy")
+
+
+def _to_numpy(value: Any) -> Any:
+    """A view for plain ``run``, which takes strided arrays and itself makes them contiguous."""
+    if isinstance(value, list):
+        strings = all(isinstance(item, str) for item in value)
+        return np.array(value, dtype=object) if strings else [_to_numpy(item) for item in value]
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, np.ndarray):  # ONNX Runtime would read another byte order as its own
+        array = np.asarray(value)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    return convert(value, "numpy")
+
+
+def _mark(buffer: Any) -> Any:
+    """What shows that a buffer is the one that was bound: a torch tensor can change its memory and stay itself."""
+    pointer = getattr(buffer, "data_ptr", None)
+    return id(buffer) if pointer is None else (id(buffer), pointer(), buffer.shape)
+
+
+def _buffer(spec: TensorSpec, buffer: Any) -> Any:
+    """The caller's tensor as a place to write; it must be the caller's memory and allowed to change."""
+    owner = framework_of(buffer)
+    if owner not in ("torch", "numpy"):
+        raise InputError(
+            f"out[{spec.name!r}] must be a torch or NumPy tensor, which may change; got {owner or type(buffer)}"
+        )
+    info = describe(buffer)
+    if info.dtype != spec.dtype:
+        raise InputError(f"out[{spec.name!r}] must be {spec.dtype}, got {info.dtype}")
+    if spec.shape is not None and len(info.shape) != len(spec.shape):
+        raise InputError(f"out[{spec.name!r}] must have {len(spec.shape)} dimensions ({spec}), got shape {info.shape}")
+    if info.readonly:
+        raise InputError(f"out[{spec.name!r}] cannot be written: {info.locked}")
+    if owner == "torch" and buffer.requires_grad:
+        raise InputError(f"out[{spec.name!r}] requires grad; give a detached tensor")
+    try:
+        return convert(buffer, "onnxruntime", copy=False)
+    except ConversionError as error:
+        raise InputError(f"out[{spec.name!r}] cannot be written in place: {error}") from error
+
+
+def _give(value: Any, owner: str) -> Any:
+    """Sequences are lists of tensors; strings, maps and absent optionals stay what ONNX Runtime gives."""
+    if isinstance(value, list):
+        return [_give(item, owner) for item in value]
+    if not isinstance(value, np.ndarray) or value.dtype.kind in "OUS":
+        return value
+    if value.dtype == np.uint64:
+        value = value.view(np.uint64)  # ONNX Runtime says "unsigned long long", which torch does not know
+    return convert(value, owner)
