@@ -29,11 +29,13 @@ class OnnxOptions:
 
     Attributes:
         opset: version of the default operator set, or None for torch.onnx's own choice; it is honoured or refused.
+        fuse: fold BatchNormalization into convolutions and drop biases of zeros; False keeps each torch parameter as it is.
         provenance: ``"source"`` leaves ``file.py:line`` on each node; ``"full"`` leaves torch's stack traces, which hold
             the absolute paths of this machine.
     """
 
     opset: int | None = None
+    fuse: bool = True
     provenance: Literal["source", "full"] = "source"
 
     def __post_init__(self) -> None:
@@ -60,9 +62,10 @@ class OnnxExporter:
         if source is not None:
             return source
         captured = capture(request)
-        model = translate(captured.program, options.opset)
+        model = translate(captured.program, options.opset, fuse=options.fuse)
+        _restore_names(model, request.model)
         signature = _finish(model, captured)
-        parameters = _parameters(captured.program, model.graph.initializers)
+        parameters = _parameters(captured.program, request.model, model.graph.initializers)
         stamp(model, signature, parameters, type(request.model).__qualname__)
         notices = tuple(_dim_notices(captured.dims))
         keep = options.provenance == "full"
@@ -87,14 +90,33 @@ def _positional_names(names: Sequence[str], positional: Node, keywords: Node) ->
     return tuple(names) if len(names) == len(positional.children) + len(keywords.children) else ()
 
 
-def _parameters(program: torch.export.ExportedProgram, initializers: Any) -> dict[str, bool]:
+def _restore_names(model: Any, module: Any) -> None:
+    """Call a weight that several layers share what ``named_parameters()`` calls it, not by its last place."""
+    for name, own in _shared_names(module).items():
+        value = model.graph.initializers.get(name)
+        if value is not None and own not in model.graph.initializers:
+            value.name = own
+
+
+def _shared_names(module: Any) -> dict[str, str]:
+    """Every further name of a shared weight -> its first one."""
+    if not isinstance(module, torch.nn.Module):
+        return {}
+    first = {id(value): name for name, value in [*module.named_parameters(), *module.named_buffers()]}
+    every = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    return {name: first[id(value)] for name, value in every if first[id(value)] != name}
+
+
+def _parameters(program: torch.export.ExportedProgram, module: Any, initializers: Any) -> dict[str, bool]:
+    """The parameters (True) and buffers (False) of torch among the initializers."""
+    shared = _shared_names(module)
     state = program.state_dict
     found = {}
     for name in [*program.graph_signature.parameters, *program.graph_signature.buffers]:
-        if name in initializers:
+        own = shared.get(name, name)
+        if own in initializers:
             value = state.get(name)
-            is_parameter = name in program.graph_signature.parameters
-            found[name] = is_parameter and value is not None and value.is_floating_point()
+            found[own] = name in program.graph_signature.parameters and value is not None and value.is_floating_point()
     return found
 
 

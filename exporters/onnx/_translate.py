@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 import onnxscript.optimizer
 import torch
+from onnx_ir.passes import common as passes
 
 from exporters._provenance import user_frame
 from exporters.errors import OptionsError, TranslationError, Unsupported, UnsupportedOperatorError
@@ -17,7 +18,7 @@ from exporters.onnx._recurrent import dynamic_time
 __all__ = ["rename_boundary", "rename_dims", "translate"]
 
 
-def translate(program: torch.export.ExportedProgram, opset: int | None) -> ir.Model:
+def translate(program: torch.export.ExportedProgram, opset: int | None, *, fuse: bool = True) -> ir.Model:
     """The program as an ONNX model in memory.
 
     Weights keep their torch names and shapes: constant folding never touches a parameter, so that a weight that two layers
@@ -26,6 +27,7 @@ def translate(program: torch.export.ExportedProgram, opset: int | None) -> ir.Mo
     Args:
         program: the program.
         opset: the version of the default domain, or None for torch.onnx's own choice.
+        fuse: fold BatchNormalization into convolutions and drop biases of zeros.
 
     Raises:
         UnsupportedOperatorError: torch.onnx has no translation for an operator.
@@ -41,7 +43,7 @@ def translate(program: torch.export.ExportedProgram, opset: int | None) -> ir.Mo
         raise _translation_error(program, error) from error
     assert exported is not None
     model = exported.model
-    _optimize(model)
+    _optimize(model, fuse)
     found = model.opset_imports.get("", 0)
     if opset is not None and found != opset:
         raise OptionsError(
@@ -51,7 +53,7 @@ def translate(program: torch.export.ExportedProgram, opset: int | None) -> ir.Mo
     return model
 
 
-def _optimize(model: ir.Model) -> None:
+def _optimize(model: ir.Model, fuse: bool) -> None:
     weights = set(model.graph.initializers)
 
     def should_fold(node: ir.Node) -> bool | None:
@@ -59,7 +61,25 @@ def _optimize(model: ir.Model) -> None:
         return False if touches_weight and node.op_type != "Shape" else None
 
     with quiet():
-        onnxscript.optimizer.optimize_ir(model, should_fold=should_fold)
+        if fuse:
+            onnxscript.optimizer.optimize_ir(model, should_fold=should_fold)
+        else:
+            _clean_up(model, should_fold)
+
+
+def _clean_up(model: ir.Model, should_fold: Callable[[ir.Node], bool | None]) -> None:
+    """What the optimizer does, without the rewrites that change weights."""
+    passes.InlinePass()(model)
+    onnxscript.optimizer.fold_constants(model, onnx_shape_inference=True, should_fold=should_fold)
+    for step in (
+        passes.RemoveUnusedNodesPass(),
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        passes.CommonSubexpressionEliminationPass(),
+        passes.IdentityEliminationPass(),
+        passes.OutputFixPass(),
+        passes.NameFixPass(),
+    ):
+        step(model)
 
 
 _NO_FUNCTION = re.compile(r"No ONNX function found for <OpOverload\(op='([\w.]+)', overload='(\w+)'\)>")

@@ -78,7 +78,7 @@ class TensorFlowExporter:
         """Export a torch module, an ExportedProgram, or an ONNX file; see ``exporters._request.Exporter``."""
         options: TensorFlowOptions = request.options or TensorFlowOptions()
         onnx = get_exporter("onnx")
-        inner = make_options(onnx.options_type, {"opset": options.opset})
+        inner = make_options(onnx.options_type, {"opset": options.opset, "fuse": not options.trainable})
         graph: Any = onnx.export(replace(request, options=inner))
         module = lower_model(
             graph.model,

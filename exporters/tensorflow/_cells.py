@@ -119,19 +119,20 @@ def _run_steps(
         projected = tf.reverse_sequence(projected, lengths, seq_axis=0, batch_axis=1)
     steps = shape_of(projected, tf.int32)[0]
     inputs = tf.TensorArray(projected.dtype, size=steps, element_shape=projected.shape[1:]).unstack(projected)
-    outputs = tf.TensorArray(projected.dtype, size=steps, element_shape=states[0].shape)
+    shape = tf.shape(states[0])
+    outputs = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=steps, element_dtype=projected.dtype)
     backwards = reverse and lengths is None
 
     def body(time: Any, outputs: Any, *states: Any) -> tuple[Any, ...]:
         place = steps - 1 - time if backwards else time
         new = step(inputs.read(place), *states)
         if lengths is None:
-            return (time + 1, outputs.write(place, new[0]), *new)
+            return (time + 1, _put(outputs, place, new[0]), *new)
         active = (time < tf.cast(lengths, tf.int32))[:, tf.newaxis]
-        outputs = outputs.write(place, tf.where(active, new[0], tf.zeros([], new[0].dtype)))
+        outputs = _put(outputs, place, tf.where(active, new[0], tf.zeros([], new[0].dtype)))
         return (time + 1, outputs, *(tf.where(active, after, before) for after, before in zip(new, states)))
 
-    shapes = [tf.TensorShape([]), tf.TensorShape(None), *(state.shape for state in states)]
+    shapes = [tf.TensorShape([]), tf.TensorShape([]), *(state.shape for state in states)]
     _, outputs, *states = tf.while_loop(
         lambda time, *_: time < steps,
         body,
@@ -139,10 +140,16 @@ def _run_steps(
         shape_invariants=tuple(shapes),
         maximum_iterations=steps,
     )
-    stacked = outputs.stack()
+    # The shape is given, so that a layer of no steps has a result too.
+    stacked = tf.raw_ops.TensorListStack(input_handle=outputs, element_shape=shape, element_dtype=projected.dtype)
+    stacked.set_shape([*projected.shape[:1], *states[0].shape])
     if lengths is not None and reverse:
         stacked = tf.reverse_sequence(stacked, lengths, seq_axis=0, batch_axis=1)
     return stacked, tuple(states)
+
+
+def _put(outputs: Any, place: Any, item: Any) -> Any:
+    return tf.raw_ops.TensorListSetItem(input_handle=outputs, index=place, item=item)
 
 
 def activations_of(
@@ -151,7 +158,7 @@ def activations_of(
     betas: Sequence[float] | None,
     default: tuple[str, ...],
     clip: float | None,
-) -> Callable[[int], tuple[Activation, ...] | None]:
+) -> Callable[[int], tuple[Activation, ...]]:
     """The activations of each direction, from a node's attributes.
 
     Args:
@@ -162,20 +169,16 @@ def activations_of(
         clip: bound of what goes into an activation.
 
     Returns:
-        A function of the direction's index; it gives None where the defaults hold and nothing is clipped.
+        A function of the direction's index.
     """
-    chosen = [name.lower() for name in names] if names else []
-    plain = [name.lower() for name in default]
     left = {"alpha": list(alphas or ()), "beta": list(betas or ())}
-    made = [_activation(name, left, clip) for name in chosen] or [_activation(name, left, clip) for name in plain] * 2
+    made = [_activation(name.lower(), left, clip) for name in names or default * 2]
 
-    def of(index: int) -> tuple[Activation, ...] | None:
-        part = slice(index * len(plain), (index + 1) * len(plain))
-        if clip is None and chosen[part] in ([], plain):
-            return None
-        if len(made[part]) != len(plain):
-            raise RefusedError(f"it has {len(made)} activations where each direction needs {len(plain)}")
-        return tuple(made[part])
+    def of(index: int) -> tuple[Activation, ...]:
+        part = made[index * len(default) : (index + 1) * len(default)]
+        if len(part) != len(default):
+            raise RefusedError(f"it has {len(made)} activations where each direction needs {len(default)}")
+        return tuple(part)
 
     return of
 

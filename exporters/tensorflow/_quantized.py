@@ -160,9 +160,6 @@ def multiply_integers(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) ->
         return tf.squeeze(multiply_integers(a, b[:, tf.newaxis], a_zero, b_zero), -1)
     a_shift = None if is_zero(a_zero) else _column(tf.cast(a_zero, tf.int32))
     b_shift = None if is_zero(b_zero) else tf.cast(b_zero, tf.int32)
-    if a.dtype != b.dtype:  # TensorFlow multiplies two types of different sign silently wrong
-        a, a_shift = _as_signed(a, a_shift)
-        b, b_shift = _as_signed(b, b_shift)
     product = tf.matmul(a, b, output_type=tf.int32)
     # sum_k (a - p)(b - q) = sum_k a b - p sum_k b - (sum_k a - K p) q
     if a_shift is not None:
@@ -179,10 +176,3 @@ def _column(zero: Any) -> Any:
 
 def _sum(x: Any, axis: int) -> Any:
     return tf.reduce_sum(tf.cast(x, tf.int32), axis, keepdims=True)
-
-
-def _as_signed(x: Any, shift: Any) -> tuple[Any, Any]:
-    """The same numbers as int8: uint8 is moved down by 128, and so is its zero point."""
-    if x.dtype == tf.int8:
-        return x, shift
-    return tf.bitcast(x ^ 128, tf.int8), (tf.constant(0) if shift is None else shift) - 128

@@ -128,9 +128,9 @@ def shortcut(target: Framework) -> Shortcut | None:
     """By ``torch.from_numpy`` into torch; by the array's own capsule, after the checks that are missing, elsewhere."""
     if target.NAME == "torch":
         return _torch_shortcut(require("torch", "to convert").from_numpy)
-    if target.NAME in ("tensorflow", "onnxruntime"):
-        return _capsule_shortcut(target.NEEDS.alignment - 1, target.from_capsule)
-    return None
+    if target.NAME == "tensorflow":
+        return _aligned_shortcut(target.NEEDS.alignment - 1, target.from_capsule)
+    return _capsule_shortcut(target.from_capsule) if target.NAME == "onnxruntime" else None
 
 
 def _torch_shortcut(take: Shortcut) -> Shortcut:
@@ -145,17 +145,26 @@ def _torch_shortcut(take: Shortcut) -> Shortcut:
     return cross
 
 
-def _capsule_shortcut(mask: int, take: Shortcut) -> Shortcut:
+def _aligned_shortcut(mask: int, take: Shortcut) -> Shortcut:
+    """``ctypes`` gives an address in a quarter of ``ndarray.ctypes``' time and refuses strided, read-only, empty memory."""
     address_of, cell = ctypes.addressof, cast("Callable[[Array], Any]", ctypes.c_char.from_buffer)
 
     def cross(x: Array) -> Any:
         try:
-            if mask and address_of(cell(x)) & mask:  # from_buffer also refuses what is read-only, strided or empty
-                return None
-            if x.dtype.kind == "c" or not x.flags.c_contiguous:
-                return None
-            return take(x.__dlpack__())
+            return None if address_of(cell(x)) & mask else take(x.__dlpack__())
         except (TypeError, ValueError, BufferError):
+            return None
+
+    return cross
+
+
+def _capsule_shortcut(take: Shortcut) -> Shortcut:
+    def cross(x: Array) -> Any:
+        if x.dtype.kind == "c" or not x.flags.c_contiguous:
+            return None
+        try:
+            return take(x.__dlpack__())
+        except BufferError:  # read-only, another byte order, or a type that NumPy does not export
             return None
 
     return cross

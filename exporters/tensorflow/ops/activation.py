@@ -105,7 +105,7 @@ def thresholded_relu(X, *, alpha=1.0):
 
 @lower("Swish")
 def swish(X, *, alpha=1.0):
-    # Not tf.nn.silu: its custom gradient is lost in a SavedModel.
+    # Plain nodes: tf.nn.silu adds a custom gradient, a function of its own in the file.
     return X * tf.sigmoid(X if alpha == 1 else _like(alpha, X) * X)
 
 

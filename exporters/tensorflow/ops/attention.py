@@ -92,7 +92,8 @@ def _restrict_to_window(mask, lengths, offset, left, right):
     """Hide keys that stand too far before or behind a query; -1 leaves a side open."""
     if left < 0 and right < 0:
         return
-    query, key = causal_positions(*lengths, offset)
+    queries, keys = lengths
+    query, key = causal_positions(queries, keys, offset)
     # A query sees itself, unless there are fewer keys than queries or the cache has padding.
     seen = right == 0 and left < 0 and not (isinstance(offset, tf.Tensor) and offset.shape.rank == 1)
     if left >= 0:

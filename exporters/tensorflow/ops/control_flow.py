@@ -88,10 +88,10 @@ def scan(
     scan_output_directions=None,
 ):
     count = len(initial_state_and_scan_inputs) - num_scan_inputs
-    initial, sources = initial_state_and_scan_inputs[:count], initial_state_and_scan_inputs[count:]
+    initial, given = initial_state_and_scan_inputs[:count], initial_state_and_scan_inputs[count:]
     axes = scan_input_axes or [0] * num_scan_inputs
     directions = scan_input_directions or [0] * num_scan_inputs
-    sources = [_axis_first(source, axis) for source, axis in zip(sources, axes)]
+    sources = [_axis_first(source, axis) for source, axis in zip(given, axes)]
     length = next((dim for dim in (shape_of(x)[0] for x in sources) if isinstance(dim, int)), shape_of(sources[0])[0])
     arrays = [_array_of(source) for source in sources]
 

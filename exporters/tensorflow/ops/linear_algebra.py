@@ -16,7 +16,7 @@ def mat_mul(A, B):
 
 
 def _mat_mul(a, b):
-    rank_a, rank_b = rank_of(a), rank_of(b)
+    rank_a, rank_b = a.shape.rank, b.shape.rank  # one that is not known counts as a matrix: TensorFlow checks it
     if rank_a == 1 and rank_b == 1:
         return tf.reduce_sum(a * b)
     if rank_a == 1:

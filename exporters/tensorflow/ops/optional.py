@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from exporters.tensorflow._sequences import Optional
 from exporters.tensorflow._table import lower
-from exporters.tensorflow._tensors import RefusedError
 
 
 @lower("Optional")
@@ -20,7 +19,5 @@ def optional_has_element(input=None):
 
 
 @lower("OptionalGetElement")
-def optional_get_element(input=None):
-    if input is None:
-        raise RefusedError("the optional is known to be empty")
+def optional_get_element(input):
     return input.value if isinstance(input, Optional) else input

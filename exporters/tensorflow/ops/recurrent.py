@@ -35,29 +35,14 @@ def lstm(
 
     def make(part: Direction) -> tuple[Any, Step]:
         peepholes = None if P is None else tf.split(P[part.index], 3)
-        functions = chosen(part.index)
         bias = None if part.bias_w is None else part.bias_w + part.bias_r
-        if functions is None and peepholes is None and not input_forget:
-            return bias, _plain_lstm_step(part.r)
-        return bias, _lstm_step(part.r, functions or (tf.sigmoid, tf.tanh, tf.tanh), peepholes, bool(input_forget))
+        return bias, _lstm_step(part.r, chosen(part.index), peepholes, bool(input_forget))
 
     return run_layer(layer, make)
 
 
-def _plain_lstm_step(r: Any) -> Step:
-    size = r.shape[1] if r.shape[1] is not None else tf.shape(r)[1]
-
-    def step(z, h, c):
-        z += tf.matmul(h, r, transpose_b=True)
-        i, o, f = tf.split(tf.sigmoid(z[:, : 3 * size]), 3, axis=1)
-        c = f * c + i * tf.tanh(z[:, 3 * size :])
-        return o * tf.tanh(c), c
-
-    return step
-
-
 def _lstm_step(r: Any, functions: tuple[Activation, ...], peepholes: Any, input_forget: bool) -> Step:
-    """Every option of the specification: peepholes ``(i, o, f)``, the coupled input and forget gate, any activation."""
+    """One step with peepholes ``(i, o, f)`` or None, and with an input gate that may stand for the forget gate too."""
     gate, update, output = functions
     p_i, p_o, p_f = peepholes or (None, None, None)
 
@@ -96,7 +81,7 @@ def gru(
     chosen = activations_of(activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh"), clip)
 
     def make(part: Direction) -> tuple[Any, Step]:
-        functions = chosen(part.index) or (tf.sigmoid, tf.tanh)
+        functions = chosen(part.index)
         if linear_before_reset:
             return part.bias_w, _linear_first_step(part.r, part.bias_r, functions)
         bias = None if part.bias_w is None else part.bias_w + part.bias_r
@@ -158,7 +143,7 @@ def rnn(
     chosen = activations_of(activations, activation_alpha, activation_beta, ("Tanh",), clip)
 
     def make(part: Direction) -> tuple[Any, Step]:
-        (function,) = chosen(part.index) or (tf.tanh,)
+        (function,) = chosen(part.index)
         bias = None if part.bias_w is None else part.bias_w + part.bias_r
         return bias, lambda x, h: (function(x + tf.matmul(h, part.r, transpose_b=True)),)
 

@@ -13,12 +13,10 @@ from exporters.tensorflow._tensors import RefusedError, rank_of, shape_of, tf_dt
 # Longer ones are made in a loop: a graph with a node for each item would be larger than it is fast.
 MOST_STATIC_ITEMS = 128
 
-FLOAT = 1
-
 
 @lower("SequenceEmpty")
-def sequence_empty(*, dtype=FLOAT):
-    return StaticSequence([], tf_dtype(dtype))
+def sequence_empty(*, dtype=None):
+    return StaticSequence([], tf.float32 if dtype is None else tf_dtype(dtype))
 
 
 @lower("SequenceConstruct")

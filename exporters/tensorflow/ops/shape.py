@@ -53,9 +53,8 @@ def _reshape_by_tensor(data, shape):
 
 @lower("Transpose")
 def transpose(data, *, perm=None):
-    rank = rank_of(data)
-    order = list(perm) if perm else list(reversed(range(rank)))
-    if order == list(range(rank)):
+    order = list(perm) if perm else list(reversed(range(rank_of(data))))
+    if order == list(range(len(order))):
         return data
     data, restore = carried(data)
     return restore(tf.transpose(data, order))
@@ -90,12 +89,13 @@ def _kept_axes(axes, rank):
 def unsqueeze(data, axes):
     if not is_known(axes):
         return _unsqueeze_by_tensor(data, axes)
-    axes = np.atleast_1d(axes)
-    rank = rank_of(data) + len(axes)
-    places = {normal_axis(int(axis), rank) for axis in axes}
-    if rank == 1:
+    places = [int(axis) for axis in np.atleast_1d(axes)]
+    if data.shape.rank == 0 and len(places) == 1:
         return _as_vector(data)
-    for place in sorted(places):
+    if data.shape.rank is not None:
+        places = [normal_axis(axis, rank_of(data) + len(places)) for axis in places]
+    # From the front the axes count with those before them in place, from the back with those behind them.
+    for place in sorted(places, key=lambda axis: (axis < 0, abs(axis))):
         data = tf.expand_dims(data, place)
     return data
 

@@ -1,0 +1,195 @@
+"""The tree ensembles of ai.onnx.ml."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from exporters.tensorflow._labels import labels_at, transform_scores, two_scores
+from exporters.tensorflow._table import lower
+from exporters.tensorflow._trees import AGGREGATES, MEMBER, Forest, aggregate, forest_of_nodes, leaf_table, walk
+
+ML = "ai.onnx.ml"
+SUM = 1
+TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+
+
+@lower("TreeEnsemble", domain=ML)
+def tree_ensemble(
+    X,
+    *,
+    aggregate_function=SUM,
+    leaf_targetids,
+    leaf_weights,
+    membership_values=None,
+    n_targets=None,
+    nodes_falseleafs,
+    nodes_falsenodeids,
+    nodes_featureids,
+    nodes_hitrates=None,
+    nodes_missing_value_tracks_true=None,
+    nodes_modes,
+    nodes_splits,
+    nodes_trueleafs,
+    nodes_truenodeids,
+    post_transform=0,
+    tree_roots,
+):
+    inner, leaves = len(nodes_modes), len(leaf_weights)
+
+    def with_leaves(values, filling):
+        return np.concatenate([np.asarray(values), np.asarray(filling)])
+
+    own = np.arange(inner, inner + leaves)
+    yes = np.asarray(nodes_truenodeids) + inner * np.asarray(nodes_trueleafs)
+    no = np.asarray(nodes_falsenodeids) + inner * np.asarray(nodes_falseleafs)
+    forest = Forest(
+        features=with_leaves(nodes_featureids, np.zeros(leaves, np.int64)),
+        splits=with_leaves(nodes_splits, np.zeros(leaves, nodes_splits.dtype)),
+        modes=with_leaves(nodes_modes, np.zeros(leaves, nodes_modes.dtype)),
+        yes=with_leaves(yes, own),
+        no=with_leaves(no, own),
+        missing=with_leaves(nodes_missing_value_tracks_true or np.zeros(inner), np.zeros(leaves)),
+        members=_members(nodes_modes, membership_values, inner + leaves),
+        roots=np.asarray(tree_roots),
+    )
+    how = AGGREGATES[aggregate_function]
+    targets = n_targets or max(leaf_targetids) + 1
+    entries = list(zip(range(inner, inner + leaves), leaf_targetids, leaf_weights))
+    table = leaf_table(inner + leaves, targets, entries, how, X.dtype.as_numpy_dtype)
+    return transform_scores(aggregate(table, walk(forest, X), how), TRANSFORMS[post_transform])
+
+
+def _members(modes, values, rows):
+    """The sets of the nodes that test for membership, in the order of the nodes; each ends with a NaN."""
+    places = np.flatnonzero(np.asarray(modes) == MEMBER)
+    if values is None or not len(places):
+        return None
+    ends = np.flatnonzero(np.isnan(values))
+    sets = np.split(values, ends + 1)[: len(places)]
+    table = np.full([rows, max(map(len, sets))], np.nan)
+    for place, members in zip(places, sets):
+        table[place, : len(members)] = members
+    return table
+
+
+@lower("TreeEnsembleRegressor", domain=ML)
+def tree_ensemble_regressor(
+    X,
+    *,
+    aggregate_function="SUM",
+    base_values=None,
+    base_values_as_tensor=None,
+    n_targets=None,
+    nodes_falsenodeids=None,
+    nodes_featureids=None,
+    nodes_hitrates=None,
+    nodes_hitrates_as_tensor=None,
+    nodes_missing_value_tracks_true=None,
+    nodes_modes=None,
+    nodes_nodeids=None,
+    nodes_treeids=None,
+    nodes_truenodeids=None,
+    nodes_values=None,
+    nodes_values_as_tensor=None,
+    post_transform="NONE",
+    target_ids=None,
+    target_nodeids=None,
+    target_treeids=None,
+    target_weights=None,
+    target_weights_as_tensor=None,
+):
+    values = nodes_values if nodes_values_as_tensor is None else nodes_values_as_tensor
+    forest, rows = forest_of_nodes(
+        nodes_treeids,
+        nodes_nodeids,
+        nodes_featureids,
+        values,
+        nodes_modes,
+        nodes_truenodeids,
+        nodes_falsenodeids,
+        nodes_missing_value_tracks_true,
+    )
+    X = _floats(X)
+    weights = target_weights if target_weights_as_tensor is None else target_weights_as_tensor
+    places = [rows[key] for key in zip(target_treeids, target_nodeids)]
+    table = leaf_table(
+        len(nodes_modes),
+        n_targets or max(target_ids) + 1,
+        list(zip(places, target_ids, weights)),
+        aggregate_function,
+        X.dtype.as_numpy_dtype,
+    )
+    result = _with_base(aggregate(table, walk(forest, X), aggregate_function), base_values, base_values_as_tensor)
+    return tf.cast(transform_scores(result, post_transform), tf.float32)
+
+
+@lower("TreeEnsembleClassifier", domain=ML)
+def tree_ensemble_classifier(
+    X,
+    *,
+    base_values=None,
+    base_values_as_tensor=None,
+    class_ids=None,
+    class_nodeids=None,
+    class_treeids=None,
+    class_weights=None,
+    class_weights_as_tensor=None,
+    classlabels_int64s=None,
+    classlabels_strings=None,
+    nodes_falsenodeids=None,
+    nodes_featureids=None,
+    nodes_hitrates=None,
+    nodes_hitrates_as_tensor=None,
+    nodes_missing_value_tracks_true=None,
+    nodes_modes=None,
+    nodes_nodeids=None,
+    nodes_treeids=None,
+    nodes_truenodeids=None,
+    nodes_values=None,
+    nodes_values_as_tensor=None,
+    post_transform="NONE",
+):
+    values = nodes_values if nodes_values_as_tensor is None else nodes_values_as_tensor
+    forest, rows = forest_of_nodes(
+        nodes_treeids,
+        nodes_nodeids,
+        nodes_featureids,
+        values,
+        nodes_modes,
+        nodes_truenodeids,
+        nodes_falsenodeids,
+        nodes_missing_value_tracks_true,
+    )
+    X = _floats(X)
+    weights = class_weights if class_weights_as_tensor is None else class_weights_as_tensor
+    labels = classlabels_int64s or classlabels_strings or []
+    binary = len(set(class_ids)) == 1 and len(labels) <= 2
+    columns = [0] * len(class_ids) if binary else class_ids
+    places = [rows[key] for key in zip(class_treeids, class_nodeids)]
+    entries = list(zip(places, columns, weights))
+    width = 1 if binary else len(labels)
+    table = leaf_table(len(nodes_modes), width, entries, "SUM", X.dtype.as_numpy_dtype)
+    scores = _with_base(aggregate(table, walk(forest, X), "SUM"), base_values, base_values_as_tensor)
+    scores = tf.cast(scores, tf.float32)
+    if not binary:
+        index, shown = tf.argmax(scores, -1), transform_scores(scores, post_transform)
+    else:
+        positive = min(weights) >= 0
+        index = tf.cast(scores[:, 0] > (0.5 if positive else 0.0), tf.int64)
+        shown = two_scores(scores, post_transform, probabilities=positive)
+    if len(labels) == 1:  # the one label stands for the second class
+        classlabels_int64s = [0, *classlabels_int64s] if classlabels_int64s else None
+        classlabels_strings = ["", *classlabels_strings] if classlabels_strings else None
+    return labels_at(index, classlabels_int64s, classlabels_strings), shown
+
+
+def _floats(x):
+    return x if x.dtype.is_floating else tf.cast(x, tf.float32)
+
+
+def _with_base(result, values, tensor):
+    base = values if tensor is None else tensor
+    if base is None or not len(base):
+        return result
+    return result + np.asarray(base, result.dtype.as_numpy_dtype)
