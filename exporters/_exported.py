@@ -79,7 +79,9 @@ class ExportedModel:
             staged = folder / target.name
             self._artifact.write(staged)
             for item in self._artifact.files(staged):
-                publish(item, target.with_name(item.name))
+                place = target.parent / item.relative_to(folder)
+                place.parent.mkdir(exist_ok=True)
+                publish(item, place)
         self._artifact.tidy(target)
         self.path = target
         return target

@@ -31,7 +31,7 @@ class DType:
         onnx: ``onnx.TensorProto.DataType`` number, or None where ONNX lacks the type.
         dlpack: ``(type code, bits)`` of ``DLDataType`` with one lane, or None.
         torch: attribute of ``torch``, or None.
-        tensorflow: attribute of ``tf.dtypes``, or None.
+        tensorflow: what ``tf.dtypes.as_dtype`` takes, or None.
         extension: True where NumPy needs ml_dtypes for the type.
     """
 
@@ -90,11 +90,11 @@ _TABLE = (
     DType("float8_e5m2", "float", 8, 19, (12, 8), "float8_e5m2", "float8_e5m2", extension=True),
     DType("float8_e5m2fnuz", "float", 8, 20, (13, 8), "float8_e5m2fnuz", "float8_e5m2fnuz", extension=True),
     DType("float8_e8m0fnu", "float", 8, 24, (14, 8), "float8_e8m0fnu", None, extension=True),
-    DType("float4_e2m1fn", "float", 4, 23, (17, 4), None, None, extension=True),
+    DType("float4_e2m1fn", "float", 4, 23, (17, 4), None, "float4_e2m1fn", extension=True),
     DType("uint4", "uint", 4, 21, (1, 4), None, "uint4", extension=True),
     DType("int4", "int", 4, 22, (0, 4), None, "int4", extension=True),
-    DType("uint2", "uint", 2, 25, (1, 2), None, None, extension=True),
-    DType("int2", "int", 2, 26, (0, 2), None, None, extension=True),
+    DType("uint2", "uint", 2, 25, (1, 2), None, "uint2", extension=True),
+    DType("int2", "int", 2, 26, (0, 2), None, "int2", extension=True),
     DType("float6_e2m3fn", "float", 6, 27, (15, 6), None, None, extension=True),
     DType("float6_e3m2fn", "float", 6, 28, (16, 6), None, None, extension=True),
     DType("complex32", "complex", 32, None, (5, 32), "complex32", None, extension=True),

@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 
 from exporters._formats import get_exporter, make_options
 from exporters._request import DimRecord, ExportRequest
+from exporters.errors import OptionsError
 from exporters.tensorflow._convert import lower_model
+from exporters.tensorflow._keras import as_keras_layer
 from exporters.tensorflow._module import LoweredModule
 from exporters.tensorflow._savedmodel import write_savedmodel
 from interop import Runtime, Signature, load
 
-__all__ = ["TensorFlowArtifact", "TensorFlowExporter", "TensorFlowOptions"]
+__all__ = ["TensorFlowArtifact", "TensorFlowExporter", "TensorFlowOptions", "as_keras_layer"]
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,17 @@ class TensorFlowOptions:
         opset: ONNX opset of the graph in between, or None for torch.onnx's own choice.
         trainable: make the torch parameters trainable variables.
         training: let BatchNormalization and Dropout behave as in training.
+        version: write ``path/<version>/``, the layout that TensorFlow Serving watches; other versions there stay.
     """
 
     opset: int | None = None
     trainable: bool = False
     training: bool = False
+    version: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.version is not None and not (isinstance(self.version, int) and self.version >= 0):
+            raise OptionsError(f"version is a whole number or None, got {self.version!r}")
 
 
 @dataclass(frozen=True)
@@ -46,15 +54,18 @@ class TensorFlowArtifact:
     signature: Signature
     dims: tuple[DimRecord, ...] = ()
     notices: tuple[str, ...] = ()
+    version: int | None = None
     format: str = "tensorflow"
 
     def write(self, path: Path) -> None:
         """Write the SavedModel folder."""
-        write_savedmodel(self.module, path)
+        (folder,) = self.files(path)
+        folder.parent.mkdir(exist_ok=True)
+        write_savedmodel(self.module, folder)
 
     def files(self, path: Path) -> tuple[Path, ...]:
-        """The folder."""
-        return (path,)
+        """The folder that holds the model: the path itself, or its version."""
+        return (path if self.version is None else path / str(self.version),)
 
     def tidy(self, path: Path) -> None:
         """Nothing of an older export is left beside the new one."""
@@ -87,4 +98,4 @@ class TensorFlowExporter:
             trainable=options.trainable,
             training=options.training,
         )
-        return TensorFlowArtifact(module, graph.signature, graph.dims, graph.notices)
+        return TensorFlowArtifact(module, graph.signature, graph.dims, graph.notices, options.version)

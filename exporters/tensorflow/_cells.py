@@ -166,13 +166,15 @@ def activations_of(
         alphas: values for those activations that have an alpha, in order.
         betas: the same for beta.
         default: the names that one direction has by default.
-        clip: bound of what goes into an activation.
+        clip: bound of the sums that go into the gates' activations, or None.
 
     Returns:
         A function of the direction's index.
     """
     left = {"alpha": list(alphas or ()), "beta": list(betas or ())}
-    made = [_activation(name.lower(), left, clip) for name in names or default * 2]
+    # The third function, h of LSTM, takes the cell state, which is no sum of a gate: ONNX Runtime does not clip it.
+    bounds = (clip, clip, None)[: len(default)] * 2
+    made = [_activation(name.lower(), left, bound) for name, bound in zip(names or default * 2, bounds)]
 
     def of(index: int) -> tuple[Activation, ...]:
         part = made[index * len(default) : (index + 1) * len(default)]

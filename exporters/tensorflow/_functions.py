@@ -91,4 +91,15 @@ def _parse(data: bytes | onnx.FunctionProto, operator: str, domain: str, version
     if not proto.opset_import:
         proto.opset_import.append(onnx.helper.make_opsetid("", version))
     proto.name, proto.domain = operator, domain
+    _add_defaults(proto, operator, domain, version)
     return ir.from_proto(proto)
+
+
+def _add_defaults(proto: onnx.FunctionProto, operator: str, domain: str, version: int) -> None:
+    """Give the body the schema's attribute defaults, which onnx leaves out of it."""
+    for name, attribute in onnx.defs.get_schema(operator, version, domain).attributes.items():
+        default = attribute.default_value
+        if default.name and name not in [entry.name for entry in proto.attribute_proto]:
+            if name in proto.attribute:
+                proto.attribute.remove(name)
+            proto.attribute_proto.append(default)

@@ -93,6 +93,11 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
         names = (self._input_names[part.name] for part in self._parts)
         return dict(self._concrete(**dict(zip(names, inputs, strict=True))))
 
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The model's own input names, in order."""
+        return self._signature.input_names
+
     def serving_signature(self) -> Any:
         """The concrete function that serves the model; its keywords are the TensorFlow-safe input names."""
         return self._concrete

@@ -20,19 +20,21 @@ _TAKEN = {"self", "args", "kwargs", "name", "training"}
 def safe_names(names: Iterable[str]) -> dict[str, str]:
     """Map each name to a Python identifier that TensorFlow keeps as it is; the map is one to one.
 
-    Names that are fine already keep theirs, whatever else is in the list.
+    Names that are fine already keep theirs; of two that differ only in case, which TensorFlow takes for one, the first does.
 
     Example:
         >>> safe_names(["a.b", "a_b", "/x"])
         {'a_b': 'a_b', 'a.b': 'a_b_1', '/x': 'x'}
     """
     names = list(names)
-    chosen = {name: name for name in names if _is_safe(name)}
-    used = {name.lower() for name in chosen} | _TAKEN
-    for name in names:
-        if name not in chosen:
+    chosen: dict[str, str] = {}
+    used = set(_TAKEN)
+    for name in sorted(names, key=lambda name: not _is_safe(name)):  # good names first, and stable
+        if _is_safe(name) and name.lower() not in used:
+            chosen[name] = name
+        else:
             chosen[name] = _unique(_identifier(name), used)
-            used.add(chosen[name].lower())
+        used.add(chosen[name].lower())
     return chosen
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from interop.dtypes import DTYPES
 from interop.errors import ConversionError, CopyRequiredError
 from interop.frameworks._info import Explanation, Framework, Shortcut, TensorInfo, Verdict
-from interop.frameworks._memory import fresh, unlocked
+from interop.frameworks._memory import fresh, regular, unlocked
 from interop.frameworks._table import framework, owner_of
 from interop.frameworks._tree import map_tensors
 
@@ -178,7 +178,7 @@ def _convert_one(x: Any, source: Framework, target: Framework, copy: bool | None
         return source.clone(source.settle(x)) if planned.copies else source.settle(x)
     if info.device != "cpu" and target.reaches(info.device):
         return target.from_capsule(source.to_capsule(source.clone(x) if planned.copies else x))
-    array = source.to_array(x)
+    array = regular(source.to_array(x))
     if planned.copies:
         array = fresh(array)
     elif target.NEEDS.writable:

@@ -9,7 +9,7 @@ import numpy as np
 
 from interop.dtypes import DTYPES
 
-__all__ = ["ALIGNMENT", "Capsule", "array_at", "bits_of", "capsule_of", "fresh", "is_extension", "unlocked"]
+__all__ = ["ALIGNMENT", "Capsule", "array_at", "bits_of", "capsule_of", "fresh", "is_extension", "regular", "unlocked"]
 
 ALIGNMENT = 64
 """Bytes. TensorFlow's kernels abort the process on less; torch, TensorFlow and ONNX Runtime allocate with it."""
@@ -56,6 +56,17 @@ def unlocked(array: Array) -> Array:
     if array.flags.writeable:
         return array
     return array_at(array.ctypes.data, array.shape, array.dtype, array)
+
+
+def regular(array: Array) -> Array:
+    """The same memory under plain row-major strides.
+
+    Dimensions of one element or none may carry any stride (negative, or a fraction of an element), which torch and NumPy's
+    own export refuse.
+    """
+    if not array.flags.c_contiguous or all(stride > 0 and stride % array.itemsize == 0 for stride in array.strides):
+        return array
+    return array_at(array.ctypes.data, array.shape, array.dtype, array, readonly=not array.flags.writeable)
 
 
 def fresh(array: Array) -> Array:

@@ -177,6 +177,21 @@ def test_convert_field_of_records(to: str) -> None:
         convert(field, to, copy=False)
 
 
+@pytest.mark.parametrize("to", ["torch", "tensorflow", "onnxruntime", "numpy"])
+def test_convert_shares_single_elements_of_any_stride(to: str) -> None:
+    records = np.zeros(2, [("a", "i1"), ("b", "f4")])
+    records["b"] = 7
+    rows = np.arange(32, dtype=np.float32).reshape(2, 16)
+    for array in (records[:1]["b"], rows[:1][::-1], rows[:, None][:1, ::-1], rows[:, :1][:1, ::-1], rows[:0, ::-1]):
+        aligned = array.size == 0 or array.ctypes.data % 64 == 0
+        assert explain(array, to).outcome == ("view" if aligned or to != "tensorflow" else "copy")
+        for _ in range(2):
+            result = convert(array, to)
+            assert bytes_of(result) == np.ascontiguousarray(array).tobytes()
+            if array.size and to != "tensorflow":
+                assert address_of(result) == array.ctypes.data
+
+
 @pytest.mark.parametrize("to", ["torch", "tensorflow", "onnxruntime"])
 def test_convert_never_aliases_readonly_memory(to: str) -> None:
     array = np.zeros(64, np.float32)

@@ -149,6 +149,12 @@ def test_compare_measures_int64_distance_without_overflow():
     assert judge(np.array([2**62]), np.array([-(2**62)])).outputs["y"].max_abs == 2.0**63
 
 
+@pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 255)])
+def test_compare_measures_small_integers_without_wrap_around(left, right):
+    result = judge(np.array([left], np.uint8), np.array([right], np.uint8))
+    assert result.outputs["y"].max_abs == abs(left - right)
+
+
 def test_compare_reports_known_figures():
     output = judge(f32(3, 4, 0), f32(3, 4, 1), atol=2).outputs["y"]
     assert output.max_abs == 1 and output.rms == pytest.approx(1 / math.sqrt(3))

@@ -73,6 +73,7 @@ def eye_like(input, *, dtype=None, k=0):
 
 @lower("Range", static=("delta",))
 def range(start, limit, delta, *, stash_type=1):  # noqa: A001  # lowerings carry the operator's name
+    start, limit, delta = (_scalar(bound) for bound in (start, limit, delta))
     if start.dtype.is_integer:
         wide = start.dtype if start.dtype in (tf.int32, tf.int64) else tf.int32
         first, last, step = (tf.cast(bound, wide) for bound in (start, limit, delta))
@@ -82,6 +83,11 @@ def range(start, limit, delta, *, stash_type=1):  # noqa: A001  # lowerings carr
     first, last, step = (tf.cast(bound, work) for bound in (start, limit, delta))
     count = tf.maximum(tf.math.ceil((last - first) / step), 0)
     return tf.cast(first + tf.cast(tf.range(tf.cast(count, tf.int64)), work) * step, start.dtype)
+
+
+def _scalar(bound):
+    """A bound as a scalar; ONNX also takes one of shape (1,)."""
+    return tf.reshape(bound, []) if isinstance(bound, tf.Tensor) else np.reshape(bound, ())
 
 
 def _reachable(first, last, step, delta):

@@ -120,6 +120,7 @@ def _with_region(axis, roi, index, count):
 def _is_identity(axis):
     return axis.output is axis.size or (
         isinstance(axis.output, int)
+        and isinstance(axis.size, int)
         and axis.output == axis.size
         and axis.scale in (None, 1.0)
         and axis.region == (0.0, 1.0)

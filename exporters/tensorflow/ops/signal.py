@@ -70,7 +70,7 @@ def _parts(y, dtype):
 def _resized(signal, length):
     """Cut the last axis, or fill it with zeros."""
     size = shape_of(signal, tf.int32)[-1]
-    if isinstance(size, int) and size == length:
+    if isinstance(size, int) and isinstance(length, int) and size == length:
         return signal
     missing = length - size
     missing = max(missing, 0) if isinstance(missing, int) else tf.maximum(missing, 0)
