@@ -18,12 +18,14 @@ __all__ = ["ENTRY_POINTS", "FORMATS", "available_formats", "get_exporter", "make
 FORMATS: dict[str, str] = {
     "onnx": "exporters.onnx:OnnxExporter",
     "tensorflow": "exporters.tensorflow:TensorFlowExporter",
+    "litert": "exporters.litert:LitertExporter",
 }
 """Format name -> ``module:Class``."""
 
 _NEEDS: dict[str, tuple[str, ...]] = {
     "onnx": ("torch", "onnx", "onnx_ir", "onnxscript", "onnxruntime"),
     "tensorflow": ("torch", "onnx", "onnx_ir", "onnxscript", "tensorflow"),
+    "litert": ("torch", "onnx", "onnx_ir", "onnxscript", "tensorflow", "ai_edge_litert"),
 }
 
 ENTRY_POINTS = "tensor_interop.exporters"

@@ -22,7 +22,7 @@ from interop.signature import Signature, TensorSpec
 if TYPE_CHECKING:
     from interop.frameworks import Explanation, convert, explain, framework_of
     from interop.health import doctor
-    from interop.parity import ParityReport, check, compare
+    from interop.parity import ParityReport, check, compare, replay
     from interop.runtimes import Runtime, load
 
 __version__ = "0.1.0"
@@ -36,6 +36,7 @@ _LAZY = {
     "framework_of": "interop.frameworks",
     "check": "interop.parity",
     "compare": "interop.parity",
+    "replay": "interop.parity",
     "ParityReport": "interop.parity",
     "doctor": "interop.health",
 }
@@ -47,6 +48,7 @@ __all__ = [
     "framework_of",
     "check",
     "compare",
+    "replay",
     "doctor",
     "Runtime",
     "Signature",

@@ -106,7 +106,7 @@ def test_public_names_exist_and_are_documented(package):
 
 def test_public_surface_is_this_list():
     assert set(interop.__all__) == {
-        "load", "convert", "explain", "framework_of", "check", "compare", "doctor",
+        "load", "convert", "explain", "framework_of", "check", "compare", "replay", "doctor",
         "Runtime", "Signature", "TensorSpec", "ParityReport", "Explanation",
         "InteropError", "MissingExtraError", "ConversionError", "CopyRequiredError", "ModelFileError", "InputError",
         "ParityError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -13,6 +14,7 @@ from exporters._request import DimRecord, ExportRequest
 from exporters.errors import OptionsError
 from exporters.onnx._artifact import OnnxArtifact
 from exporters.onnx._capture import Captured, capture
+from exporters.onnx._dropout import dropout_kept, switch_off_dropout
 from exporters.onnx._metadata import stamp
 from exporters.onnx._source import load_source
 from exporters.onnx._structures import argument_structures, output_names, result_structure
@@ -30,12 +32,14 @@ class OnnxOptions:
     Attributes:
         opset: version of the default operator set, or None for torch.onnx's own choice; it is honoured or refused.
         fuse: fold BatchNormalization into convolutions and drop biases of zeros; False keeps each torch parameter as it is.
+        dropout: keep each ``nn.Dropout`` as a node, switched off; only a training runtime has a use for it.
         provenance: ``"source"`` leaves ``file.py:line`` on each node; ``"full"`` leaves torch's stack traces, which hold
             the absolute paths of this machine.
     """
 
     opset: int | None = None
     fuse: bool = True
+    dropout: bool = False
     provenance: Literal["source", "full"] = "source"
 
     def __post_init__(self) -> None:
@@ -61,8 +65,11 @@ class OnnxExporter:
         source = load_source(request.model)
         if source is not None:
             return source
-        captured = capture(request)
+        with dropout_kept(request.model) if options.dropout else contextlib.nullcontext():
+            captured = capture(request)
         model = translate(captured.program, options.opset, fuse=options.fuse)
+        if options.dropout:
+            switch_off_dropout(model)
         _restore_names(model, request.model)
         signature = _finish(model, captured)
         parameters = _parameters(captured.program, request.model, model.graph.initializers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from exporters._formats import get_exporter, make_options
 from exporters._request import DimRecord, ExportRequest
@@ -12,6 +12,7 @@ from exporters.errors import OptionsError
 from exporters.tensorflow._convert import lower_model
 from exporters.tensorflow._keras import as_keras_layer
 from exporters.tensorflow._module import LoweredModule
+from exporters.tensorflow._onnx_tf import OnnxTfModule, convert_with_onnx_tf
 from exporters.tensorflow._savedmodel import write_savedmodel
 from interop import Runtime, Signature, load
 
@@ -25,16 +26,24 @@ class TensorFlowOptions:
     Attributes:
         opset: ONNX opset of the graph in between, or None for torch.onnx's own choice.
         trainable: make the torch parameters trainable variables.
-        training: let BatchNormalization and Dropout behave as in training.
+        training: add a signature ``"training"`` in which BatchNormalization and ``nn.Dropout`` behave as in training; the
+            serving signature stays as it is. Implies ``trainable``.
         version: write ``path/<version>/``, the layout that TensorFlow Serving watches; other versions there stay.
+        engine: ``"native"``, or ``"onnx-tf"``: the package of that name, as a second opinion. It knows operators up to opset
+            16, makes the weights constants, and its result is always compared with ONNX Runtime, also with ``verify=False``.
     """
 
     opset: int | None = None
     trainable: bool = False
     training: bool = False
     version: int | None = None
+    engine: Literal["native", "onnx-tf"] = "native"
 
     def __post_init__(self) -> None:
+        if self.engine not in ("native", "onnx-tf"):
+            raise OptionsError(f"engine is 'native' or 'onnx-tf', got {self.engine!r}")
+        if self.engine == "onnx-tf" and (self.trainable or self.training):
+            raise OptionsError("engine='onnx-tf' makes weights constants; a model that trains needs engine='native'")
         if self.version is not None and not (isinstance(self.version, int) and self.version >= 0):
             raise OptionsError(f"version is a whole number or None, got {self.version!r}")
 
@@ -50,7 +59,7 @@ class TensorFlowArtifact:
         notices: what the user should know.
     """
 
-    module: LoweredModule
+    module: LoweredModule | OnnxTfModule
     signature: Signature
     dims: tuple[DimRecord, ...] = ()
     notices: tuple[str, ...] = ()
@@ -89,13 +98,19 @@ class TensorFlowExporter:
         """Export a torch module, an ExportedProgram, or an ONNX file; see ``exporters._request.Exporter``."""
         options: TensorFlowOptions = request.options or TensorFlowOptions()
         onnx = get_exporter("onnx")
-        inner = make_options(onnx.options_type, {"opset": options.opset, "fuse": not options.trainable})
+        trainable = options.trainable or options.training
+        inner = make_options(
+            onnx.options_type, {"opset": options.opset, "fuse": not trainable, "dropout": options.training}
+        )
         graph: Any = onnx.export(replace(request, options=inner))
+        if options.engine == "onnx-tf":
+            other = convert_with_onnx_tf(graph, request)
+            return TensorFlowArtifact(other, graph.signature, graph.dims, graph.notices, options.version)
         module = lower_model(
             graph.model,
             graph.signature,
             graph.parameters,
-            trainable=options.trainable,
+            trainable=trainable,
             training=options.training,
         )
         return TensorFlowArtifact(module, graph.signature, graph.dims, graph.notices, options.version)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from exporters.tensorflow._tensors import shape_of, static_shape
 
-__all__ = ["Mask", "causal_positions", "merge_heads", "pad_mask", "product", "softmax_rows", "split_heads"]
+__all__ = ["Mask", "causal_positions", "merge_heads", "pad_mask", "product", "rotate", "softmax_rows", "split_heads"]
 
 
 @dataclass
@@ -50,7 +50,7 @@ def product(left: Any, right: Any, *, transpose_right: bool = False) -> Any:
         transpose_right: whether it is.
     """
     heads, groups = static_shape(left)[1], static_shape(right)[1]
-    if heads == groups:
+    if heads is not None and heads == groups:
         return _matmul(left, right, transpose_right)
     batch, heads, rows, inner = shape_of(left, tf.int32)
     groups = shape_of(right, tf.int32)[1]
@@ -128,3 +128,19 @@ def merge_heads(tensor: Any) -> Any:
     """``[batch, heads, time, size]`` as ``[batch, time, heads * size]``."""
     batch, heads, time, size = shape_of(tensor, tf.int32)
     return tf.reshape(tf.transpose(tensor, [0, 2, 1, 3]), [batch, time, heads * size])
+
+
+def rotate(x: Any, cos: Any, sin: Any, interleaved: Any) -> Any:
+    """Turn pairs of features by angles.
+
+    Args:
+        x: ``[..., size]``.
+        cos: ``[..., size / 2]``, cosines of the angles.
+        sin: sines of the angles.
+        interleaved: whether neighbours are pairs, otherwise the halves are.
+    """
+    one, other = (x[..., 0::2], x[..., 1::2]) if interleaved else tf.split(x, 2, -1)
+    real, imaginary = cos * one - sin * other, sin * one + cos * other
+    if interleaved:
+        return tf.reshape(tf.stack([real, imaginary], -1), tf.shape(x) if None in static_shape(x) else x.shape)
+    return tf.concat([real, imaginary], -1)

@@ -30,7 +30,7 @@ def lower_model(
         signature: its signature, where more is known than the graph says; then the graph's own shapes are trusted.
         parameters: see ``LoweredModule``.
         trainable: whether parameters are trainable variables.
-        training: whether BatchNormalization and Dropout behave as in training.
+        training: see ``LoweredModule``.
 
     Raises:
         UnsupportedOperatorError: naming every node that TensorFlow cannot express.

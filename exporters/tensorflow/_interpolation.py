@@ -104,11 +104,14 @@ def outside(axis: Axis, positions: Any) -> Any:
     return (positions < 0) | (positions > _double(axis.size) - 1)
 
 
+# TensorFlow's optimizer turns a division by a constant into a product, which may miss a whole number by a rounding error.
+_NOISE = 1e-10
+
 _ROUNDINGS = {
-    "round_prefer_floor": lambda x: tf.math.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: tf.math.floor(x + 0.5),
-    "floor": tf.math.floor,
-    "ceil": tf.math.ceil,
+    "round_prefer_floor": lambda x: tf.math.ceil(x - 0.5 - _NOISE),
+    "round_prefer_ceil": lambda x: tf.math.floor(x + 0.5 + _NOISE),
+    "floor": lambda x: tf.math.floor(x + _NOISE),
+    "ceil": lambda x: tf.math.ceil(x - _NOISE),
 }
 
 

@@ -30,13 +30,13 @@ class _ExportedLayer(keras.layers.Layer):  # type: ignore[misc]  # keras is unty
             )
         self.built = True
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         """One tensor, a list in the order of the model's inputs, or a dict by their names."""
         if isinstance(inputs, Mapping):
             tensors = [inputs[name] for name in self._module.input_names]
         else:
             tensors = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-        results = self._module(*tensors)
+        results = self._module(*tensors, training=bool(training) and self._module.trains)
         return next(iter(results.values())) if len(results) == 1 else results
 
 

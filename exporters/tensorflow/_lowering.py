@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import tensorflow as tf
 from exporters._provenance import user_frame
 from exporters.errors import ExportError, Unsupported, UnsupportedOperatorError
 from exporters.tensorflow._functions import TensorType, find_function
+from exporters.tensorflow._layout import lower_in_layout
 from exporters.tensorflow._table import TABLE, Lowering
 from exporters.tensorflow._tensors import RefusedError
 from interop.dtypes import DTYPES, dtype_of
@@ -51,12 +52,14 @@ class LoweringContext:
         functions: the model's own functions, by ``(domain, name, overload)``.
         training: whether BatchNormalization and Dropout behave as in training.
         attributes: the attributes of the call, while a function's body is lowered.
+        update: in training, takes a running statistic (the value that holds it) and what it becomes.
     """
 
     opsets: Mapping[str, int]
     functions: Mapping[tuple[str, str, str], ir.Function] = field(default_factory=dict)
     training: bool = False
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    update: Callable[[ir.Value, Any], None] | None = None
 
     def inside(self, function: ir.Function, attributes: Mapping[str, Any]) -> LoweringContext:
         """The context of a function's body."""
@@ -64,7 +67,7 @@ class LoweringContext:
             name: _plain(attribute) for name, attribute in function.attributes.items() if attribute.value is not None
         }
         opsets = dict(self.opsets) | dict(function.opset_imports)
-        return LoweringContext(opsets, self.functions, self.training, defaults | dict(attributes))
+        return replace(self, opsets=opsets, attributes=defaults | dict(attributes))
 
 
 class Lowerer:
@@ -129,7 +132,12 @@ class Lowerer:
                 results = _call(entry, inputs, attributes)
                 if all(_is_small(result) for result in results):
                     return tuple(result.numpy() if isinstance(result, tf.Tensor) else result for result in results)
-        return _call(entry, inputs, attributes)
+        results = _call(entry, inputs, attributes)
+        if self._context.update is not None and node.op_type == "BatchNormalization":
+            for value, moved in zip(node.inputs[3:5], results[1:3]):
+                if value is not None:
+                    self._context.update(value, moved)
+        return results
 
     def _call_function(
         self, function: ir.Function, inputs: Sequence[Any], attributes: Mapping[str, Any]
@@ -185,7 +193,9 @@ def _plain(attribute: ir.Attr) -> Any:
 
 def _call(entry: Lowering, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[Any, ...]:
     arguments = [_static(x) if entry.is_static(position) else _tensor(x) for position, x in enumerate(inputs)]
-    results = entry.function(*arguments, **attributes)
+    results = lower_in_layout(entry, arguments, attributes)
+    if results is None:
+        results = entry.function(*arguments, **attributes)
     return results if isinstance(results, tuple) else (results,)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 import tensorflow as tf
 
-from exporters.errors import UnsupportedOperatorError
+from exporters.errors import OptionsError, UnsupportedOperatorError
 from exporters.tensorflow._boundary import decode, encode, part_specs
 from exporters.tensorflow._lowering import Lowerer, LoweringContext, array_of, domain_of, find_unsupported
 from exporters.tensorflow._names import safe_names, variable_names
@@ -35,10 +36,12 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
         parameters: ``{initializer name: trainable}`` of the torch parameters and buffers; None where the model does not
             say which they are: then all its float initializers are parameters.
         trainable: whether parameters are trainable variables.
-        training: whether BatchNormalization and Dropout behave as in training.
+        training: offer a second signature in which BatchNormalization (with updates of its running statistics) and Dropout
+            behave as in training.
 
     Attributes:
-        weights: ``{initializer name: variable}``.
+        weights: ``{initializer name: variable}``. Filters that only convolutions read stand in TensorFlow's own layout
+            (height, width, in, out) unless the module is trainable; all others have the shape that they have in torch.
         interop_metadata: the signature and the name map, as they are stored in the SavedModel.
 
     Raises:
@@ -56,17 +59,30 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
     ) -> None:
         super().__init__(name="model")
         functions = dict(model.functions.items())
-        context = LoweringContext(dict(model.opset_imports), functions, training)
+        context = LoweringContext(dict(model.opset_imports), functions)
         if unsupported := find_unsupported(model, context):
             raise UnsupportedOperatorError("TensorFlow", unsupported)
         self._graph = model.graph
-        self._lowerer = Lowerer(context)
         self._signature = signature
         self._parts = [part for spec in signature.inputs for part in part_specs(spec)]
         self._input_names = safe_names([part.name for part in self._parts])
         self.weights, self._constants = _split_initializers(model, parameters, trainable)
-        self._function = tf.function(self._forward, autograph=False)
-        self._concrete = self._function.get_concrete_function(**self._specs())
+        self._filters = {name for name in self.weights if not trainable and _is_filter(model.graph.initializers[name])}
+        self._concrete = self._trace(context)
+        self._training = self._trace(replace(context, training=True, update=self._update)) if training else None
+
+    def _trace(self, context: LoweringContext) -> Any:
+        lowerer = Lowerer(context)
+
+        def forward(**inputs: Any) -> dict[str, Any]:
+            return self._forward(lowerer, inputs)
+
+        return tf.function(forward, autograph=False).get_concrete_function(**self._specs())
+
+    def _update(self, value: ir.Value, moved: Any) -> None:
+        """Give a running statistic its new value."""
+        if value.name in self.weights:
+            self.weights[value.name].assign(moved)
 
     def _specs(self) -> dict[str, tf.TensorSpec]:
         return {
@@ -76,31 +92,52 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
             for part in self._parts
         }
 
-    def _forward(self, **inputs: Any) -> dict[str, Any]:
+    def _forward(self, lowerer: Lowerer, inputs: Mapping[str, Any]) -> dict[str, Any]:
         env: dict[ir.Value, Any] = {}
         for name, value in self._graph.initializers.items():
-            env[value] = _Read(self.weights[name]) if name in self.weights else self._constants[name]
+            weight = self.weights.get(name)
+            env[value] = self._constants[name] if weight is None else _Read(weight, name in self._filters)
         parts = {part.name: inputs[self._input_names[part.name]] for part in self._parts}
         env.update(zip(_real_inputs(self._graph), (decode(spec, parts) for spec in self._signature.inputs)))
-        results = self._lowerer.run_graph(self._graph, _Reading(env), annotate=True)
+        results = lowerer.run_graph(self._graph, _Reading(env), annotate=True)
         outputs: dict[str, Any] = {}
         for spec, result in zip(self._signature.outputs, results):
             outputs |= encode(spec, result)
         return outputs
 
-    def __call__(self, *inputs: Any) -> dict[str, Any]:
-        """Run the model on tensors in the order of its inputs."""
+    def __call__(self, *inputs: Any, training: bool = False) -> dict[str, Any]:
+        """Run the model on tensors in the order of its inputs.
+
+        Args:
+            *inputs: the tensors.
+            training: use the training signature; the module must have been made with ``training=True``.
+        """
+        function = self._training if training else self._concrete
+        if function is None:
+            raise OptionsError(
+                "the model was exported without a training signature; export it with options={'training': True}"
+            )
         names = (self._input_names[part.name] for part in self._parts)
-        return dict(self._concrete(**dict(zip(names, inputs, strict=True))))
+        return dict(function(**dict(zip(names, inputs, strict=True))))
 
     @property
     def input_names(self) -> tuple[str, ...]:
         """The model's own input names, in order."""
         return self._signature.input_names
 
+    @property
+    def trains(self) -> bool:
+        """Whether it has a training signature."""
+        return self._training is not None
+
     def serving_signature(self) -> Any:
         """The concrete function that serves the model; its keywords are the TensorFlow-safe input names."""
         return self._concrete
+
+    def signatures_to_save(self) -> dict[str, Any]:
+        """``serving_default``, and ``training`` where the module has it."""
+        training = {} if self._training is None else {"training": self._training}
+        return {"serving_default": self._concrete, **training}
 
     @property
     def interop_metadata(self) -> dict[str, Any]:
@@ -118,8 +155,14 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
 class _Read:
     """A variable that is read where it is used, so that a branch or a loop body reads it inside."""
 
-    def __init__(self, variable: tf.Variable) -> None:
-        self.variable = variable
+    def __init__(self, variable: tf.Variable, is_filter: bool) -> None:
+        self._variable = variable
+        self._is_filter = is_filter
+
+    def tensor(self) -> Any:
+        """The value in ONNX's layout; the lowering of a convolution undoes the transpose of a filter, and neither is left."""
+        value = tf.convert_to_tensor(self._variable)
+        return tf.transpose(value, np.argsort(_filter_order(value.shape.rank))) if self._is_filter else value
 
 
 class _Reading(dict[Any, Any]):
@@ -127,7 +170,25 @@ class _Reading(dict[Any, Any]):
 
     def __getitem__(self, key: Any) -> Any:
         value = super().__getitem__(key)
-        return tf.convert_to_tensor(value.variable) if isinstance(value, _Read) else value
+        return value.tensor() if isinstance(value, _Read) else value
+
+
+def _filter_order(rank: int) -> list[int]:
+    """From ONNX's (out, in, *window) to TensorFlow's (*window, in, out)."""
+    return [*range(2, rank), 1, 0]
+
+
+def _is_filter(value: ir.Value) -> bool:
+    """Whether convolutions read the value as their filter, and nothing else reads it."""
+    tensor = value.const_value
+    assert tensor is not None
+    return (
+        tensor.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+        and len(tensor.shape) > 2
+        and bool(value.uses())
+        and all(node.op_type in ("Conv", "ConvTranspose") and position == 1 for node, position in value.uses())
+        and not value.is_graph_output()
+    )
 
 
 def _dims(shape: tuple[Any, ...] | None) -> list[int | None] | None:
@@ -151,7 +212,10 @@ def _split_initializers(
         tensor = value.const_value
         if _is_weight(value, parameters, opsets):
             is_trainable = trainable and (parameters is None or parameters.get(name, False))
-            weights[name] = tf.Variable(array_of(tensor), trainable=is_trainable, name=names[name])
+            array = array_of(tensor)
+            if not trainable and _is_filter(value):
+                array = np.ascontiguousarray(array.transpose(_filter_order(array.ndim)))
+            weights[name] = tf.Variable(array, trainable=is_trainable, name=names[name])
         else:
             constants[name] = array_of(tensor)
     return weights, constants

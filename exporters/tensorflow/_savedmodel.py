@@ -22,7 +22,7 @@ def write_savedmodel(module: LoweredModule, path: Path) -> None:
         module: the module.
         path: the folder; its parent exists.
     """
-    tf.saved_model.save(module, str(path), signatures={"serving_default": module.serving_signature()})
+    tf.saved_model.save(module, str(path), signatures=module.signatures_to_save())
     metadata = path / METADATA_FILE
     metadata.parent.mkdir(exist_ok=True)
     metadata.write_text(json.dumps(module.interop_metadata, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")

@@ -83,12 +83,10 @@ def check(
         judged = _label([witness_of(candidate) for candidate in candidates], candidates, names)
         recorder = None if save is None else Recorder(Path(save))
         rules = _Rules(atol, rtol, indices or {}, seed, recorder)
-        others = [candidate.witness for candidate in judged]
-        if inputs is None:
-            cases = made_cases(reference, witness, others, Suite(families, sizes, ranges), seed)
-        else:
-            cases = given_cases(inputs, witness, others)
-        report = _run(_label_reference(reference, witness), witness, judged, cases, rules, given=inputs is not None)
+        others, given = [candidate.witness for candidate in judged], inputs is not None
+        suite = Suite(families, sizes, ranges)
+        cases = given_cases(inputs, witness, others) if given else made_cases(reference, witness, others, suite, seed)
+        report = _run(_label_reference(reference, witness), witness, judged, cases, rules, given)
     if recorder is not None:
         recorder.close(report)
     return report

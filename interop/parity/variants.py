@@ -44,7 +44,7 @@ class Float64:
         previous = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            with _dispatch_modes()[0]():
+            with _widen_mode()():
                 yield
         finally:
             torch.set_default_dtype(previous)
@@ -66,7 +66,7 @@ class Jitter:
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """The dispatch mode that moves operands."""
-        mode: contextlib.AbstractContextManager[Any] = _dispatch_modes()[1](self.seed)
+        mode: contextlib.AbstractContextManager[Any] = _jitter_mode()(self.seed)
         return mode
 
 
@@ -108,24 +108,8 @@ EXACT_OPERATORS = frozenset(
 
 UNIT_OPERATORS = frozenset({"elu", "selu", "celu", "expm1", "log1p"})
 """Their usual formulas, such as exp(x) - 1, pass through values near one, and may be off by an ulp of 1.0."""
-LIBRARY_OPERATORS = frozenset(
-    {
-        "tanh",
-        "sigmoid",
-        "erf",
-        "exp",
-        "log",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "pow",
-        "softplus",
-    }
+LIBRARY_OPERATORS = frozenset({"tanh", "sigmoid", "erf", "exp", "log", "pow", "softplus"}) | frozenset(
+    {"sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh"}
 )
 """Functions that every mathematical library approximates in its own way, to two ulp or so."""
 GATE_OPERATORS = frozenset({"gelu", "silu", "mish"})
@@ -133,10 +117,9 @@ GATE_OPERATORS = frozenset({"gelu", "silu", "mish"})
 
 
 @functools.cache
-def _dispatch_modes() -> tuple[Any, Any]:
-    """The two dispatch modes, as classes; made once torch is there."""
+def _operand_mode() -> Any:
+    """The base of both dispatch modes, made once torch is there."""
     torch = require("torch", "to measure float noise")
-    from torch.utils import _pytree as pytree
     from torch.utils._python_dispatch import TorchDispatchMode
 
     Base: Any = TorchDispatchMode  # noqa: N806 - a class
@@ -169,11 +152,30 @@ def _dispatch_modes() -> tuple[Any, Any]:
         def finish(self, operator: str, args: Any, result: Any) -> Any:
             return result
 
-    class WidenMode(OperandMode):
+    return OperandMode
+
+
+@functools.cache
+def _widen_mode() -> Any:
+    from torch.utils import _pytree as pytree
+
+    Base: Any = _operand_mode()  # noqa: N806 - a class
+
+    class WidenMode(Base):  # type: ignore[misc] # untyped in torch
         def change(self, operator: str, args: Any, kwargs: Any) -> Any:
             return pytree.tree_map(_widen, (args, kwargs))
 
-    class JitterMode(OperandMode):
+    return WidenMode
+
+
+@functools.cache
+def _jitter_mode() -> Any:
+    torch = require("torch", "to measure float noise")
+    from torch.utils import _pytree as pytree
+
+    Base: Any = _operand_mode()  # noqa: N806 - a class
+
+    class JitterMode(Base):  # type: ignore[misc] # untyped in torch
         def __init__(self, seed: int) -> None:
             super().__init__()
             self.generator = torch.Generator().manual_seed(seed)
@@ -199,4 +201,4 @@ def _dispatch_modes() -> tuple[Any, Any]:
             steps = torch.rand(like.shape, generator=self.generator, dtype=torch.float32)
             return steps.mul_(2 * ulp).sub_(ulp).to(like.device, like.dtype)
 
-    return WidenMode, JitterMode
+    return JitterMode

@@ -31,6 +31,7 @@ __all__ = [
     "RuntimeWitness",
     "StructureError",
     "Witness",
+    "evaluating",
     "keep_rng",
     "naming_of",
     "positional_names",
@@ -125,21 +126,25 @@ class ModuleWitness:
             naming: as there.
             variant: other arithmetic, or None for the module as it is.
         """
-        values = {name: _to_torch(value, self._device()) for name, value in tensors.items()}
+        values = self.prepare(tensors)
         if variant is not None:
             values = {name: variant.prepare(value) for name, value in values.items()}
-        args, kwargs = self._arguments(values, naming)
+        args, kwargs = self.arguments(values, naming)
         torch = require("torch", "to run a module")
         with contextlib.ExitStack() as stack:
             # Eager is the reference; and torch.cond, which compiles its branches, cannot compile under a dispatch mode.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(keep_rng(0))  # a model that draws numbers draws the same ones in every variant
-            stack.enter_context(_evaluating(self.module))
+            stack.enter_context(evaluating(self.module))
             stack.enter_context(torch.no_grad())
             if variant is not None:
                 stack.enter_context(variant.active())
             output = self._call(args, kwargs, variant)
         return {name: as_numpy(_to_host(value)) for name, value in _name_outputs(output, naming).items()}
+
+    def prepare(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Private torch copies on the module's device."""
+        return {name: _to_torch(value, self._device()) for name, value in tensors.items()}
 
     def record(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Learn from a call how its arguments are nested, where they are and nothing says so yet."""
@@ -168,9 +173,10 @@ class ModuleWitness:
         states = itertools.chain(self.module.parameters(), self.module.buffers())
         return next((tensor.device for tensor in states), None)
 
-    def _arguments(
+    def arguments(
         self, values: Mapping[str, Any], naming: Signature | None
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """The arguments of a call, nested as the signature says."""
         if naming is not None and naming.arguments is not None:
             from interop.runtimes._rebuild import rebuild
 
@@ -212,7 +218,7 @@ def seed_all(seed: int) -> None:
 
 
 @contextlib.contextmanager
-def _evaluating(module: Any) -> Iterator[None]:
+def evaluating(module: Any) -> Iterator[None]:
     """Evaluation mode inside; afterwards every submodule's attributes are what they were.
 
     Modes, counters, and what a list, dict or set among the attributes holds are put back. Tensors among them that are

@@ -21,6 +21,7 @@ RUNTIMES: dict[str, str] = {
     "tensorflow": "interop.runtimes.tensorflow:TensorFlowRuntime",
     "torch": "interop.runtimes.torch:TorchRuntime",
     "onnx-reference": "interop.runtimes.onnx_reference:OnnxReferenceRuntime",
+    "litert": "interop.runtimes.litert:LitertRuntime",
 }
 """Registry name -> ``module:Class``. Third parties add theirs by the entry point group ``interop.runtimes``."""
 
@@ -31,12 +32,13 @@ def load(model: Any, *, runtime: str | None = None, **options: Any) -> Runtime:
     """Open a model for running.
 
     Args:
-        model: a path to an ONNX file, a SavedModel folder or a ``torch.export`` archive (``.pt2``); or an object: an
+        model: a path to an ONNX file, a SavedModel folder, a LiteRT file or a ``torch.export`` archive (``.pt2``); or an object: an
             ``onnx.ModelProto`` or ``onnx_ir.Model``, a ``torch.nn.Module``, a ``torch.export.ExportedProgram``, a
             loaded SavedModel or a ``tf.Module`` with ``serving_signature()``, anything with a method
             ``__interop_runtime__()``, or a ``Runtime``, which is returned as it is.
         runtime: a name of ``available_runtimes()`` instead of the one that the model's content asks for.
-        **options: the runtime's own: see ``OnnxRuntime.open``, ``TensorFlowRuntime.open``, ``TorchRuntime.open``.
+        **options: the runtime's own: see ``OnnxRuntime.open``, ``TensorFlowRuntime.open``, ``TorchRuntime.open``,
+            ``LitertRuntime.open``.
 
     Returns:
         The runtime, ready to be called.
@@ -58,6 +60,7 @@ def load(model: Any, *, runtime: str | None = None, **options: Any) -> Runtime:
     if isinstance(model, (str, os.PathLike)):
         model = Path(model)
         _require_content(model)
+        model = _newest_version(model)
     cls = _runtime_class(runtime or _recognise(model))
     _require_options(cls, options)
     return cls.open(model, **options)
@@ -95,6 +98,14 @@ def _require_content(path: Path) -> None:
         raise ModelFileError(f"{path}: the file is empty; was its export interrupted?")
 
 
+def _newest_version(path: Path) -> Path:
+    """The folder of the highest version where the path is laid out for TensorFlow Serving, as ``path/<version>/``."""
+    if not path.is_dir() or (path / "saved_model.pb").exists():
+        return path
+    versions = [entry for entry in path.iterdir() if entry.name.isdigit() and (entry / "saved_model.pb").exists()]
+    return max(versions, key=lambda entry: int(entry.name), default=path)
+
+
 def _recognise(model: Any) -> str:
     name = _recognise_path(model) if isinstance(model, Path) else _recognise_object(model)
     if name is not None:
@@ -104,7 +115,7 @@ def _recognise(model: Any) -> str:
             return candidate
     if isinstance(model, Path):
         raise ModelFileError(
-            f"{model}: {_what_is(model)}; expected ONNX, a SavedModel folder or a torch.export archive"
+            f"{model}: {_what_is(model)}; expected ONNX, a SavedModel folder, a LiteRT file or a torch.export archive"
         )
     raise InputError(
         f"cannot run a {type(model).__module__}.{type(model).__qualname__}; expected a path, an ONNX model, an "

@@ -314,6 +314,23 @@ def test_wrong_answer_fails(name):
     assert said in report.summary or any(said in result.reason for result in report.failures)
 
 
+def test_one_element_off_among_thousands_fails():
+    class Double(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    def off(x):
+        y = x * 2
+        y[17, 1] += np.float32(40) * np.spacing(np.abs(y).max())
+        return {"y": y}
+
+    x = np.random.default_rng(0).standard_normal((1000, 3)).astype(np.float32)
+    report = interop.check(Double(), Model(off), inputs=x)
+    assert not report.passed
+    assert report.outputs["y"].mismatches == 1 and report.outputs["y"].worst_index == (17, 1)
+    assert interop.check(Double(), Model(double), inputs=x).passed
+
+
 def test_crash_is_a_failed_candidate_with_its_error():
     report = interop.check(Model(double), Model(boom), Model(double), names=["bad", "good"])
     assert {result.candidate: result.passed for result in report.cases} == {"bad": False, "good": True}

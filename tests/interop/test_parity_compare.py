@@ -12,8 +12,9 @@ from hypothesis.extra import numpy as hnp
 
 from interop.errors import InputError
 from interop.parity import compare
+from interop.parity.compare import compare_output
 from interop.parity.figures import ulp_of
-from interop.parity.tolerance import RELATIVE_TOLERANCE
+from interop.parity.tolerance import RELATIVE_TOLERANCE, Allowance
 
 
 def f32(*values):
@@ -254,6 +255,31 @@ def test_argmax_ties_pass_through_the_values_they_select():
     assert not compare(reference, reference | {"best": np.array([2])}).passed, "only on request"
     for wrong in (0, 3, 4, -1):
         assert not compare(reference, reference | {"best": np.array([wrong])}, indices={"best": "logits"}).passed
+
+
+@pytest.mark.parametrize("index", [-1, 4, 2**40])
+def test_index_outside_of_its_values_fails_even_where_all_are_tied(index):
+    reference = {"logits": np.zeros((1, 4)), "best": np.array([0])}
+    assert compare(reference, reference | {"best": np.array([3])}, indices={"best": "logits"}).passed
+    assert not compare(reference, reference | {"best": np.array([index])}, indices={"best": "logits"}).passed
+
+
+def test_allowance_judges_maximum_and_root_mean_square():
+    reference, spread = np.zeros(100), np.full(100, 0.5)
+    single = np.eye(1, 100)[0]
+    both = Allowance(atol=0.9, rms=0.2)
+    assert not compare_output("y", reference, single, both).passed, "one element is too far off"
+    assert compare_output("y", reference, single * 0.8, both).passed
+    result = compare_output("y", reference, spread, both)
+    assert not result.passed and "root mean square" in result.reason
+    assert compare_output("y", reference, spread, Allowance(atol=0.9)).passed
+
+
+def test_distance_is_measured_from_the_truth_where_there_is_one():
+    reference, candidate, truth = np.array([1.0]), np.array([2.0]), np.array([2.5])
+    result = compare_output("y", reference, candidate, Allowance(0.6), truth)
+    assert result.passed and result.max_abs == 0.5
+    assert result.smallest_atol == 1.0, "an explicit tolerance is measured from the reference itself"
 
 
 def test_argmax_along_another_axis():

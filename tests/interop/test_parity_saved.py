@@ -8,7 +8,9 @@ import pytest
 
 import interop
 from interop.errors import InputError, ModelFileError
-from interop.parity import replay
+from interop.parity import ParityReport, replay
+from interop.parity.saved import Recorder, SavedRun
+from interop.parity.tolerance import Allowance
 from interop.signature import Signature, TensorSpec
 
 
@@ -67,6 +69,15 @@ def test_replay_judges_by_other_tolerances(folder):
     assert not replay(folder, rtol={"y": 1e-4}).passed
     with pytest.raises(InputError, match="did you mean 'half'"):
         replay(folder, rtol={"hal": 1})
+
+
+def test_replay_measures_other_tolerances_from_the_reference(folder):
+    one, two = np.array([1.0]), np.array([2.0])
+    recorder = Recorder(folder)
+    recorder.add(SavedRun("c", "x", {}, {"y": one}, {"y": one}, {"y": two}, {"y": Allowance(5.0)}))
+    recorder.close(ParityReport("r", ("c",), ()))
+    assert replay(folder).outputs["y"].max_abs == 1.0
+    assert replay(folder, atol=0).passed
 
 
 def test_saved_inputs_are_the_ones_that_ran(folder):

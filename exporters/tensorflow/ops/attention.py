@@ -13,6 +13,7 @@ from exporters.tensorflow._attention import (
     merge_heads,
     pad_mask,
     product,
+    rotate,
     softmax_rows,
     split_heads,
 )
@@ -130,14 +131,6 @@ def rotary_embedding(
         cos_cache, sin_cache = tf.gather(cos_cache, position_ids), tf.gather(sin_cache, position_ids)
     cos, sin = tf.expand_dims(cos_cache, heads_axis), tf.expand_dims(sin_cache, heads_axis)
     kept = X[..., rotary_embedding_dim:] if rotary_embedding_dim else None
-    turned = _rotated(X[..., :rotary_embedding_dim] if rotary_embedding_dim else X, cos, sin, interleaved)
+    turned = rotate(X[..., :rotary_embedding_dim] if rotary_embedding_dim else X, cos, sin, interleaved)
     result = turned if kept is None else tf.concat([turned, kept], -1)
     return tf.reshape(result, [batch, time, size]) if packed else result
-
-
-def _rotated(x, cos, sin, interleaved):
-    one, other = (x[..., 0::2], x[..., 1::2]) if interleaved else tf.split(x, 2, -1)
-    real, imaginary = cos * one - sin * other, sin * one + cos * other
-    if interleaved:
-        return tf.reshape(tf.stack([real, imaginary], -1), tf.shape(x) if None in x.shape else x.shape)
-    return tf.concat([real, imaginary], -1)

@@ -112,6 +112,8 @@ def causal_conv_with_state(input, weight, bias=None, past_state=None, *, activat
 def col2im(input, image_shape, block_shape, *, dilations=None, pads=None, strides=None):
     """Adds each element of each block to its place in the image."""
     rank = static_shape(block_shape)[0]
+    if rank is None:
+        raise RefusedError("how many axes the blocks have is not known while the graph is built")
     image, block = _integers(image_shape, rank), _integers(block_shape, rank)
     window = window_of([1] * rank, strides, dilations)
     places = _block_places(image, block, window, pads or [0] * 2 * rank)

@@ -236,12 +236,9 @@ def svm_classifier(
         x, np.array(support_vectors, np.float32).reshape([sum(vectors_per_class), -1]), kernel_type, kernel_params
     )
     scores = _linear(kernels, _pair_weights(coefficients, vectors_per_class), len(rho), rho)
+    index = tf.argmax(_votes(scores > 0, classes), -1)
     if prob_a:
-        chances = _pair_chances(scores, prob_a, prob_b)
-        scores = _coupled(chances, classes)
-        index = tf.argmax(_votes(chances > 0.5, classes), -1) if classes > 2 else tf.argmax(scores, -1)
-    else:
-        index = tf.argmax(_votes(scores > 0, classes), -1)
+        scores = _coupled(_pair_chances(scores, prob_a, prob_b), classes)
     single = len(rho) == 1 and not prob_a
     shown = (
         two_scores(scores, post_transform, probabilities=False) if single else transform_scores(scores, post_transform)

@@ -16,7 +16,7 @@ def batch_normalization(
     X, scale, B, input_mean, input_var, *, epsilon=1e-5, momentum=0.9, training_mode=0, outputs=1, training=False
 ):
     if training_mode or training:
-        return _train_batch(X, scale, B, (input_mean, input_var), epsilon, momentum)
+        return _train_batch(X, scale, B, (input_mean, input_var), epsilon, momentum, unbiased=not training_mode)
     if rank_of(X) == 4 and X.dtype == tf.float32 and scale.dtype == input_mean.dtype == tf.float32:
         y, *_ = tf.raw_ops.FusedBatchNormV3(
             x=channels_last(X),
@@ -31,10 +31,14 @@ def batch_normalization(
     return _normalize(X, _along(input_mean, X), _along(input_var, X), _along(scale, X), _along(B, X), epsilon)
 
 
-def _train_batch(X, scale, B, running, epsilon, momentum):
+def _train_batch(X, scale, B, running, epsilon, momentum, *, unbiased):
+    """ONNX's running variance is the batch's own; torch's, which a module in training keeps, is the unbiased one."""
     axes = [axis for axis in range(rank_of(X)) if axis != 1]
     mean, var = tf.nn.moments(_wide(X), axes)
     y = _normalize(X, _along(mean, X), _along(var, X), _along(scale, X), _along(B, X), epsilon)
+    if unbiased:
+        count = tf.cast(tf.size(X, tf.int64) // tf.shape(X, tf.int64)[1], var.dtype)
+        var = var * count / (count - 1)
     moved = [
         old * tf.cast(momentum, old.dtype) + tf.cast(new, old.dtype) * tf.cast(1 - momentum, old.dtype)
         for old, new in zip(running, (mean, var))

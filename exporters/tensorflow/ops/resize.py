@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -208,7 +209,7 @@ def _resize_axis(y, axis, rules, kind):
     with tf.init_scope() if is_known else contextlib.nullcontext():
         positions = source_positions(axis, coordinates)
         if isinstance(kind, str):
-            table = (nearest_places(axis, positions, kind),)
+            table: tuple[Any, ...] = (nearest_places(axis, positions, kind),)
         else:
             places, weights = taps(axis, positions, kind)
             table = (places, tf.cast(weights, y.dtype))

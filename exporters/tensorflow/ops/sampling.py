@@ -102,7 +102,7 @@ def deform_conv(
     pads=None,
     strides=None,
 ):
-    window = window_of(kernel_shape or static_shape(W)[2:], strides, dilations)
+    window = window_of(kernel_shape or [int(size) for size in W.shape[2:]], strides, dilations)
     taps = _deformed_taps(X, offset, window, (offset_group, pads))
     batch, channels, *sizes = shape_of(X, tf.int32)
     grouped = tf.reshape(X, [batch * offset_group, channels // offset_group, *sizes])

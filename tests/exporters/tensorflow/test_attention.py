@@ -26,7 +26,9 @@ def _torch(q, k, v, mask=None, **options):
 def test_attention_shares_heads_and_masks():
     check_node("Attention", [Q, K, V, MASK], [_torch(Q, K, V, torch.tensor(MASK))], rtol=1e-4)
     bias = RANDOM.normal(size=(3, 5)).astype(np.float32)
-    check_node("Attention", [Q, K, V, bias], [_torch(Q, K, V, torch.tensor(bias), scale=0.3)], {"scale": 0.3}, rtol=1e-4)
+    check_node(
+        "Attention", [Q, K, V, bias], [_torch(Q, K, V, torch.tensor(bias), scale=0.3)], {"scale": 0.3}, rtol=1e-4
+    )
 
 
 def test_attention_takes_packed_heads():

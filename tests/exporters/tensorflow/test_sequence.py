@@ -163,4 +163,3 @@ def test_strings_travel_in_sequences():
     }""")
     (y,) = run_tensorflow(module, [np.array(["a", "b"], object), np.array(2)])
     assert y.tolist() == [b"a", b"b", b"a", b"b"]
-

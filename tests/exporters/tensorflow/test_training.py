@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import models
-from exporters import export_model
+from exporters import OptionsError, export_model
 from models import digits
 
 
@@ -117,3 +117,38 @@ def test_fine_tuning_an_exported_model_learns_a_new_task_and_survives_saving(tmp
     exported.save(tmp_path / "tuned")
     reloaded = tf.saved_model.load(str(tmp_path / "tuned")).signatures["serving_default"]
     np.testing.assert_allclose(reloaded(image=images)["output"], module(images)["output"], rtol=1e-5, atol=1e-5)
+
+
+def test_training_signature_normalises_with_the_batch_and_moves_the_statistics():
+    model = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+    x = torch.randn(8, 1, 6, 6)
+    module = export_model(model, "tensorflow", inputs=x, options={"training": True}).artifact.module
+    model.train()
+    expected = model(x).detach()
+    result = module(tf.constant(x.numpy()), training=True)["output"]
+    np.testing.assert_allclose(result, expected.numpy(), rtol=1e-4, atol=1e-5)
+    for name in ("1.running_mean", "1.running_var"):
+        np.testing.assert_allclose(module.weights[name].numpy(), model.state_dict()[name].numpy(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(  # and the serving signature uses the moved statistics
+        module(tf.constant(x.numpy()))["output"], model.eval()(x).detach().numpy(), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_dropout_drops_in_training_only(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.Flatten(), torch.nn.Dropout(0.5)).eval()
+    x = torch.rand(16, 1, 12, 12)
+    exported = export_model(model, "tensorflow", inputs=x, options={"training": True}, path=tmp_path / "m")
+    loaded = tf.saved_model.load(str(tmp_path / "m"))
+    feeds = {"input": tf.constant(x.numpy())}
+    served = loaded.signatures["serving_default"](**feeds)["output"].numpy()
+    np.testing.assert_allclose(served, model(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+    first, second = (loaded.signatures["training"](**feeds)["output"].numpy() for _ in range(2))
+    zeros = ((first == 0) & (served != 0)).sum() / (served != 0).sum()
+    assert 0.4 < zeros < 0.6 and not np.array_equal(first == 0, second == 0)
+    assert exported.parity.passed
+
+
+def test_a_module_without_a_training_signature_says_so():
+    module = export_model(models.load("mlp"), "tensorflow", options={"trainable": True}).artifact.module
+    with pytest.raises(OptionsError, match="training"):
+        module(tf.ones((2, 16)), training=True)

@@ -1,0 +1,179 @@
+"""Write LiteRT files (``.tflite``), by way of a SavedModel."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import interop
+from exporters._formats import get_exporter
+from exporters._request import DimRecord, ExportRequest
+from exporters._samples import sample_batches
+from exporters.errors import OptionsError, TranslationError
+from exporters.litert._convert import convert_savedmodel
+from exporters.litert._metadata import stamp
+from interop import Runtime, Signature
+
+__all__ = ["LitertArtifact", "LitertExporter", "LitertOptions"]
+
+PRECISIONS = ("float32", "float16", "int8")
+
+
+@dataclass(frozen=True)
+class LitertOptions:
+    """Options of the LiteRT format.
+
+    A file of lower precision is another function than the model, so it is measured instead of judged: its notices say, for
+    each output, how far it is from the float32 model. Inputs and outputs keep their dtypes in every precision.
+
+    Attributes:
+        precision: ``"float32"``; ``"float16"`` stores the weights as float16; ``"int8"`` stores the weights as int8, and
+            computes in int8 where ``representative`` says which values to expect and LiteRT has an int8 kernel.
+        representative: batches of typical inputs for int8: each a tensor, a tuple of positional arguments, or a dict of
+            arguments by name. None leaves the activations in float.
+    """
+
+    precision: Literal["float32", "float16", "int8"] = "float32"
+    representative: Iterable[Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise OptionsError(f"precision is one of {', '.join(PRECISIONS)}, got {self.precision!r}")
+        if self.representative is not None and self.precision != "int8":
+            raise OptionsError(f"representative batches are for precision='int8', got {self.precision!r}")
+
+
+@dataclass(frozen=True)
+class LitertArtifact:
+    """A converted model.
+
+    Attributes:
+        content: the bytes of the file.
+        signature: inputs and outputs, and how they sit in the model's arguments.
+        dims: what became of the dims that were wanted dynamic.
+        notices: what the user should know.
+        approximate: whether it was made to differ from the model, by a lower precision.
+    """
+
+    content: bytes
+    signature: Signature
+    dims: tuple[DimRecord, ...] = ()
+    notices: tuple[str, ...] = ()
+    approximate: bool = False
+    format: str = "litert"
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        path.write_bytes(self.content)
+
+    def files(self, path: Path) -> tuple[Path, ...]:
+        """The one file."""
+        return (path,)
+
+    def tidy(self, path: Path) -> None:
+        """Nothing of an older export is left beside the new one."""
+
+    def load(self) -> Runtime:
+        """The file's bytes in the LiteRT interpreter."""
+        return interop.load(self.content, runtime="litert")
+
+
+class LitertExporter:
+    """Asks the format table for TensorFlow, and converts its SavedModel to LiteRT's builtin operators."""
+
+    format: ClassVar[str] = "litert"
+    options_type: ClassVar[type[Any]] = LitertOptions
+
+    def takes(self, model: Any) -> bool:
+        """Whatever the TensorFlow exporter takes."""
+        return get_exporter("tensorflow").takes(model)
+
+    def export(self, request: ExportRequest) -> LitertArtifact:
+        """Export a torch module, an ExportedProgram, or an ONNX file; see ``exporters._request.Exporter``.
+
+        Raises:
+            UnsupportedOperatorError: LiteRT has no builtin operator for a node; the message names them all.
+        """
+        options: LitertOptions = request.options or LitertOptions()
+        tensorflow = get_exporter("tensorflow")
+        source: Any = tensorflow.export(_without_options(request, tensorflow.options_type()))
+        signature: Signature = source.signature
+        _require_tensors(signature)
+        names: Mapping[str, Any] = source.module.interop_metadata["names"]
+        batches = list(_bound(signature, options.representative)) if options.representative is not None else []
+        samples = [_feed(batch, names["inputs"]) for batch in batches]
+        with tempfile.TemporaryDirectory() as folder:
+            saved = Path(folder) / "model"
+            source.write(saved)
+            (model,) = source.files(saved)
+            content = convert_savedmodel(model, options.precision, samples)
+        content = stamp(content, {"signature": signature.to_json(), "names": _boundary_names(names)})
+        artifact = LitertArtifact(content, signature, source.dims, source.notices, options.precision != "float32")
+        if not artifact.approximate:
+            return artifact
+        inputs = [*_example(request, signature), *batches]
+        notices = (*source.notices, *measured(source.load(), artifact.load(), inputs, options.precision))
+        return LitertArtifact(content, signature, source.dims, notices, True)
+
+
+def _without_options(request: ExportRequest, options: Any) -> ExportRequest:
+    return ExportRequest(request.model, request.args, request.kwargs, request.dynamic_shapes, options)
+
+
+def _boundary_names(names: Mapping[str, Any]) -> dict[str, Any]:
+    return {"inputs": names["inputs"], "outputs": names["outputs"]}
+
+
+def _require_tensors(signature: Signature) -> None:
+    for spec in (*signature.inputs, *signature.outputs):
+        if spec.kind != "tensor":
+            raise TranslationError(f"LiteRT takes and gives tensors only, and {spec.name!r} is a {spec.kind}")
+
+
+def _bound(signature: Signature, batches: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Each batch as ``{input name: tensor}``."""
+    for batch in batches:
+        if isinstance(batch, Mapping):
+            flat = set(batch) == set(signature.input_names)
+            yield dict(batch) if flat else signature.bind((), batch)
+        else:
+            yield signature.bind(batch if isinstance(batch, tuple) else (batch,), {})
+
+
+def _feed(batch: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names[name]: interop.convert(value, "numpy") for name, value in batch.items()}
+
+
+def _example(request: ExportRequest, signature: Signature) -> list[dict[str, Any]]:
+    if not request.args and not request.kwargs:
+        return []
+    return sample_batches(signature, request.args, request.kwargs)
+
+
+def measured(reference: Runtime, candidate: Runtime, inputs: Sequence[Any], precision: str) -> Iterator[str]:
+    """One sentence an output: how far the file is from the float32 model, at its worst over the inputs.
+
+    Args:
+        reference: the float32 model.
+        candidate: the file.
+        inputs: flat inputs by name; where there are none, inputs are made from the signature.
+        precision: the word for the file.
+
+    Raises:
+        TranslationError: the file does not run.
+    """
+    report = interop.check(reference, candidate, inputs=inputs or None, atol=0.0, rtol=0.0)
+    for failure in report.failures:
+        if failure.error:
+            raise TranslationError(f"the {precision} file does not run on inputs {failure.case!r}: {failure.error}")
+    for name, output in report.outputs.items():
+        if output.dtype.startswith(("float", "bfloat", "complex")):
+            yield (
+                f"{precision}: output {name!r} differs from the float32 model by {output.max_abs:.3g} at most, where its "
+                f"largest value is {output.scale:.3g}: {output.snr_db:.1f} dB signal to noise"
+            )
+        else:
+            yield f"{precision}: output {name!r} differs from the float32 model in {output.mismatches} of {output.size} values"
