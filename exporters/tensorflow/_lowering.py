@@ -112,6 +112,8 @@ class Lowerer:
         attributes = self._attributes(node, env)
         entry = self._table.get((domain_of(node), node.op_type))
         if entry is not None:
+            if "values" in entry.takes:
+                attributes["values"] = {value.name: env[value] for value in env}
             return self._apply(entry, node, inputs, attributes)
         types = [None if x is None else _type_of(x) for x in inputs]
         function = find_function(node, self._context.functions, self._context.opsets, types)
@@ -252,7 +254,7 @@ def _with_shape(result: Any, dims: list[int | None]) -> Any:
 
 
 def _type_of(value: Any) -> TensorType | None:
-    if isinstance(value, (list, tuple)):
+    if not isinstance(value, (tf.Tensor, np.ndarray)):
         return None
     shape = (
         value.shape

@@ -25,7 +25,7 @@ from exporters.errors import OptionsError, TranslationError
 from exporters.tensorflow._names import safe_names
 from exporters.tensorflow._tensors import tf_dtype
 from interop import Signature
-from interop.errors import MissingExtraError, ParityError
+from interop.errors import ParityError
 
 __all__ = ["OnnxTfModule", "convert_with_onnx_tf", "standing_in"]
 
@@ -106,7 +106,7 @@ def convert_with_onnx_tf(artifact: Any, request: ExportRequest) -> OnnxTfModule:
         request: the export, whose example is what is compared on; without one, inputs are made from the signature.
 
     Raises:
-        MissingExtraError: onnx-tf is not installed.
+        OptionsError: onnx-tf is not installed.
         TranslationError: onnx-tf cannot convert the graph.
         ParityError: it converted the graph to something else.
     """
@@ -134,9 +134,11 @@ def _convert(model: ir.Model, signature: Signature) -> OnnxTfModule:
             return OnnxTfModule(inner, signature, given)
         # A package of another time fails in every way that there is, and each is a refusal.
         except Exception as error:
-            text = " ".join(str(error).split())
+            text = " ".join(str(error).split())[
+                -300:
+            ]  # the cause stands at the end of what TensorFlow's tracing wraps it in
             raise TranslationError(
-                f"onnx-tf cannot convert this model ({type(error).__name__}: {text[:300]}); {_ADVICE}"
+                f"onnx-tf cannot convert this model ({type(error).__name__}: {text}); {_ADVICE}"
             ) from error
 
 
@@ -173,12 +175,11 @@ def _import_backend() -> Any:
             if name.partition(".")[0] == "onnx_tf":
                 del sys.modules[name]
         if error.name == "onnx_tf":
-            raise _missing() from error
+            raise OptionsError(
+                "engine='onnx-tf' needs the package onnx-tf, which is not installed: pip install --no-deps onnx-tf==1.10.0; or "
+                + _ADVICE
+            ) from error
         raise TranslationError(f"onnx-tf cannot be imported: it needs {error.name}, which is not installed") from error
-
-
-def _missing() -> MissingExtraError:
-    return MissingExtraError("onnx_tf", "tensorflow", "for engine='onnx-tf'")
 
 
 @contextlib.contextmanager

@@ -40,7 +40,10 @@ def infer_shapes(model: ir.Model) -> ir.Model:
         for value in node.outputs:
             if value not in boundary:
                 value.shape = None
-    return passes.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(copied).model
+    try:
+        return passes.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(copied).model
+    except ir.serde.SerdeError as error:
+        raise TranslationError(f"the model has types that onnx_ir cannot read, such as maps: {error}") from error
 
 
 def _upgraded(model: ir.Model, opset: int) -> ir.Model:

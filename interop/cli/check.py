@@ -2,33 +2,88 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interop.cli._common import read_arrays, require_folder, say, working, write_text
-from interop.cli._spec import TRUST, resolve
+from interop.cli._check_options import (
+    families_of,
+    parse_sizes,
+    parse_tolerance,
+    read_batches,
+    restore_batches,
+    spread_sizes,
+)
+from interop.cli._common import CliError, working
+from interop.cli._reports import Destinations
+from interop.cli._spec import TRUST, is_spec, resolve
+
+if TYPE_CHECKING:
+    from interop.parity import ParityReport
 
 __all__ = ["check"]
 
 PARITY_FAILED = 1
+FILE = "; - is stdout."
 
 
 def check(
-    reference: Annotated[str, typer.Argument(metavar="REF", help="What is right: a SPEC or a model file.")],
-    candidates: Annotated[list[str], typer.Argument(metavar="CANDIDATE", help="SPECs or model files to compare.")],
-    inputs: Annotated[Path | None, typer.Option("--inputs", help="An .npz file with one array per input name.")] = None,
-    atol: Annotated[
-        float | None, typer.Option("--atol", min=0, help="Absolute tolerance, in place of the noise.")
+    context: typer.Context,
+    reference: Annotated[
+        str | None, typer.Argument(metavar="REF", help="What is right: a SPEC or a model file.", show_default=False)
     ] = None,
-    rtol: Annotated[
-        float | None, typer.Option("--rtol", min=0, help="Relative tolerance, in place of the noise.")
+    candidates: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CANDIDATE...", help="SPECs or model files to compare.", show_default=False),
+    ] = None,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option("--inputs", help="An .npz file with one array per input name; once for each batch."),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help="Cut each --inputs file into batches of so many rows.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Make normal values only, in place of all families of inputs.")
+    ] = False,
+    nonfinite: Annotated[bool, typer.Option("--nonfinite", help="Also make inputs with NaN and infinities.")] = False,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option("--sizes", help="Sizes of a symbolic dimension, such as batch=1,3,7; once for each symbol."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the inputs that are made up.")] = 0,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write the report to this file as JSON; - is stdout.")
+    atol: Annotated[
+        list[str] | None,
+        typer.Option("--atol", help="Absolute tolerance, in place of the noise: 1e-4, or OUTPUT=1e-4 with wildcards."),
     ] = None,
+    rtol: Annotated[
+        list[str] | None, typer.Option("--rtol", help="Relative tolerance, in place of the noise, likewise.")
+    ] = None,
+    isolate: Annotated[
+        bool, typer.Option("--isolate", help="Run each CANDIDATE in a process of its own: a crash is a failure.")
+    ] = False,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", help="Seconds for one run of an isolated candidate; 300 by default.")
+    ] = None,
+    ray: Annotated[
+        str | None, typer.Option("--ray", metavar="ADDRESS", help="Spread over a Ray cluster; local starts one here.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FOLDER", help="Keep inputs and outputs in this new folder.")
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option("--replay", metavar="FOLDER", help="Judge what --save kept again; nothing is run.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option("--json", help=f"Write the report as JSON{FILE}")] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", help=f"Write it as JUnit XML{FILE}")] = None,
+    markdown: Annotated[Path | None, typer.Option("--markdown", help=f"Write it as Markdown{FILE}")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help=f"Write it as one HTML page{FILE}")] = None,
+    github: Annotated[
+        bool, typer.Option("--github", help="Print GitHub annotations and append to $GITHUB_STEP_SUMMARY.")
+    ] = False,
     trust: TRUST = False,
 ) -> None:
     """Decide whether models are the same function.
@@ -36,18 +91,132 @@ def check(
     Exits with 1 unless every CANDIDATE agrees with REF. A difference is allowed as far as float arithmetic explains it,
     measured on REF itself, unless --atol or --rtol say otherwise. Without --inputs, they are made from the signatures.
     """
-    arrays = None if inputs is None else read_arrays(inputs)
-    if json is not None:
-        require_folder(json)
-    with working(f"comparing {', '.join(candidates)} with {reference}"):
-        import interop
-
-        models = [resolve(word, trust=trust).value for word in (reference, *candidates)]
-        labels = [Path(word).name for word in candidates]
-        report = interop.check(*models, inputs=arrays, names=labels, atol=atol, rtol=rtol, seed=seed)
-    if json is not None:
-        write_text(json, report.to_json(indent=2) + "\n")
-    if json != Path("-"):
-        say(report)
+    destinations = Destinations(json, junit, markdown, html, github)
+    destinations.require()
+    tolerances = {"atol": parse_tolerance(atol, "--atol"), "rtol": parse_tolerance(rtol, "--rtol")}
+    _require_arguments(context, reference, candidates, replay)
+    if replay is not None:
+        report = _replay(context, replay, tolerances)
+    else:
+        assert reference is not None and candidates is not None
+        _require_sense(context)
+        batches, asked = read_batches(inputs, batch_size), parse_sizes(sizes)
+        made = {"families": families_of(quick=quick, nonfinite=nonfinite), "seed": seed}
+        place = _Place(isolate, 300.0 if timeout is None else timeout, trust, ray)
+        with working(f"comparing {', '.join(candidates)} with {reference}"):
+            run = _check_on_ray if ray is not None else _check_here
+            report = run((reference, *candidates), batches, asked, {**tolerances, **made, "save": save}, place)
+    destinations.write(report)
     if not report.passed:
         raise typer.Exit(PARITY_FAILED)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the candidates run."""
+
+    isolate: bool
+    timeout: float
+    trust: bool
+    ray: str | None
+
+
+def _require_arguments(
+    context: typer.Context, reference: str | None, candidates: list[str] | None, replay: Path | None
+) -> None:
+    if replay is None and (reference is None or not candidates):
+        context.fail(f"Missing argument '{'REF' if reference is None else 'CANDIDATE...'}'.")
+    if replay is not None and reference is not None:
+        raise CliError(f"--replay judges what is in {replay}, and models were given", "leave one of them out")
+
+
+_REPLAY_TAKES = ("replay", "atol", "rtol", "json", "junit", "markdown", "html", "github")
+
+
+def _replay(context: typer.Context, folder: Path, tolerances: dict[str, Any]) -> ParityReport:
+    other = [name for name, value in context.params.items() if value and name not in _REPLAY_TAKES]
+    if other:
+        raise CliError(f"--replay runs nothing, so --{other[0].replace('_', '-')} is of no use", "leave it out")
+    with working(f"judging {folder}"):
+        import interop
+
+        return interop.replay(folder, **tolerances)
+
+
+_OF_USE = (
+    # option, the other option that it needs, whether it needs it to be there
+    ("batch_size", "inputs", True),
+    ("timeout", "isolate", True),
+    ("quick", "inputs", False),
+    ("nonfinite", "inputs", False),
+    ("sizes", "inputs", False),
+    ("save", "ray", False),
+)
+
+
+def _require_sense(context: typer.Context) -> None:
+    """Refuse an option that would change nothing: it was given for a reason."""
+    for option, other, needed in _OF_USE:
+        given, present = context.params[option], bool(context.params[other])
+        if given and present is not needed:
+            word, how = f"--{option.replace('_', '-')}", "with" if needed else "without"
+            raise CliError(f"{word} is of use {how} --{other} only", f"{'add' if needed else 'leave out'} --{other}")
+    timeout = context.params["timeout"]
+    if timeout is not None and not timeout > 0:
+        raise typer.BadParameter(f"{timeout} is not above 0", ctx=context, param_hint="--timeout")
+
+
+def _check_here(
+    words: tuple[str, ...], batches: Any, sizes: dict[str, tuple[int, ...]], options: dict[str, Any], place: _Place
+) -> ParityReport:
+    import interop
+    from interop.parity.isolate import Isolated, check_isolated
+    from interop.parity.witness import witness_of
+
+    with contextlib.ExitStack() as stack:
+        models = [_open(words[0], place.trust)]
+        naming = witness_of(models[0]).signature
+        for word in words[1:]:
+            if place.isolate:
+                models.append(Isolated(word, timeout=place.timeout, trust=place.trust, naming=naming))
+                stack.callback(models[-1].close)
+            else:
+                models.append(_open(word, place.trust))
+        given = restore_batches(batches, models)
+        options |= {
+            "names": [Path(word).name for word in words[1:]],
+            "inputs": None if given is None else list(given.values()),
+            "sizes": spread_sizes(sizes, models),
+        }
+        run = check_isolated if place.isolate else interop.check
+        return run(*models, **options)
+
+
+def _open(word: str, trust: bool) -> Any:
+    """A torch module as it is, a model file as its runtime."""
+    from interop.runtimes import load
+
+    value = resolve(word, trust=trust).value
+    return load(value) if isinstance(value, Path) else value
+
+
+def _check_on_ray(
+    words: tuple[str, ...], batches: Any, sizes: dict[str, tuple[int, ...]], options: dict[str, Any], place: _Place
+) -> ParityReport:
+    from interop.integrations.ray import Job, check_many
+
+    for word in words:
+        if not is_spec(word) and not Path(word).exists():
+            resolve(word, trust=place.trust)  # which says what is wrong with it
+    models = [_open(word, place.trust) for word in words] if sizes or batches else []
+    given, spread = restore_batches(batches, models), spread_sizes(sizes, models)
+    options = {name: value for name, value in options.items() if name != "save"} | {"sizes": spread}
+    del models
+    jobs = [
+        Job(words[0], (candidate,), name, options if batch is None else options | {"inputs": batch})
+        for candidate in words[1:]
+        for name, batch in (given or {"": None}).items()
+    ]
+    address = None if place.ray == "local" else place.ray
+    timeout = place.timeout if place.isolate else None
+    return check_many(jobs, address=address, timeout=timeout, trust=place.trust)

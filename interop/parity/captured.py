@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from interop.extras import require
@@ -101,7 +100,7 @@ def _dynamic_shapes(args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Any
     axes = iter([symbols.get(name, []) for name in tensors])
 
     def dims(leaf: Any) -> Any:
-        return {axis: torch.export.Dim.DYNAMIC for axis in next(axes, [])} if torch.is_tensor(leaf) else None
+        return dict.fromkeys(next(axes, []), torch.export.Dim.DYNAMIC) if torch.is_tensor(leaf) else None
 
     positional, named = pytree.tree_map(dims, (tuple(args), dict(kwargs)))
     return (*positional, *named.values()) if not named else None if positional else named

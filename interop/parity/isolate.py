@@ -87,10 +87,10 @@ class Isolated(Runtime):
     ) -> None:
         if not timeout > 0:
             raise InputError(f"timeout is a number of seconds above 0, got {timeout!r}")
-        text = os.fspath(model)
-        super().__init__(None, text if Path(text).exists() else None)
+        self.model = os.fspath(model)
+        super().__init__(None, self.model if Path(self.model).exists() else None)
         self._timeout = timeout
-        self._start_up = {"model": text, "trust": trust, "naming": None if naming is None else naming.to_json()}
+        self._start_up = {"model": self.model, "trust": trust, "naming": None if naming is None else naming.to_json()}
         self._folder = tempfile.TemporaryDirectory(prefix="interop-")
         self._process: _Process | None = None
         self._deaths, self._failure = 0, ""
@@ -345,7 +345,7 @@ def _reply(replies: Any, reply: Mapping[str, Any]) -> None:
 
 def check_isolated(
     reference: Any,
-    *candidates: str | os.PathLike[str],
+    *candidates: str | os.PathLike[str] | Isolated,
     timeout: float = TIMEOUT_S,
     trust: bool = False,
     names: Sequence[str] | None = None,
@@ -355,7 +355,7 @@ def check_isolated(
 
     Args:
         reference: see ``interop.check``; it runs in this process.
-        *candidates: paths, ``package.module:attribute`` or ``file.py:attribute``.
+        *candidates: paths, ``package.module:attribute`` or ``file.py:attribute``; or ``Isolated`` ones, left open.
         timeout: seconds for one run of a candidate.
         trust: see ``Isolated``.
         names: labels of the candidates in the report.
@@ -366,10 +366,13 @@ def check_isolated(
     """
     opened = load(reference) if isinstance(reference, (str, os.PathLike)) else reference
     naming = witness_of(opened).signature
-    labels = [Path(os.fspath(word)).name for word in candidates] if names is None else list(names)
+    labels = [_name(word) for word in candidates] if names is None else list(names)
     with contextlib.ExitStack() as stack:
         models = []
         for word in candidates:
+            if isinstance(word, Isolated):
+                models.append(word)
+                continue
             models.append(Isolated(word, timeout=timeout, trust=trust, naming=naming))
             stack.callback(models[-1].close)
         try:
@@ -383,5 +386,6 @@ def check_isolated(
             return ParityReport(_name(reference), tuple(labels), cases, {"made inputs": str(error)})
 
 
-def _name(reference: Any) -> str:
-    return Path(reference).name if isinstance(reference, (str, os.PathLike)) else type(reference).__name__
+def _name(model: Any) -> str:
+    model = model.model if isinstance(model, Isolated) else getattr(model, "path", None) or model
+    return Path(model).name if isinstance(model, (str, os.PathLike)) else type(model).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from interop.errors import InteropError
@@ -16,20 +17,23 @@ _SIZE_LIMIT = 8 << 20  # characters; a signature with ten thousand tensors is ab
 _WRONG = (InteropError, KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 
-def read_signature(stored: str | Any, graph: Signature, where: str) -> Signature:
+def read_signature(
+    stored: str | Any, graph: Signature, where: str, expand: Callable[[Signature], Signature] | None = None
+) -> Signature:
     """Refine the graph's own flat signature by the stored one.
 
     Args:
         stored: JSON text, or its parsed form.
         graph: what the graph itself declares, under the same names.
         where: the file, for the warning.
+        expand: gives the signature of the tensors that carry a stored one, where the format has others.
 
     Returns:
         The stored signature; or ``graph``, with a warning, where the stored one is damaged or contradicts the graph.
     """
     try:
         signature = _parse(stored)
-        problem = _contradiction(signature, graph)
+        problem = _contradiction(signature if expand is None else expand(signature), graph)
     except _WRONG as error:
         problem = f"it cannot be read ({type(error).__name__}: {str(error)[:200]})"
     if problem is None:

@@ -15,7 +15,8 @@ from interop.dtypes import dtype_of
 from interop.errors import ConversionError, InputError, InteropError, ModelFileError
 from interop.extras import require
 from interop.frameworks import convert
-from interop.runtimes._base import Runtime
+from interop.runtimes._base import Accepted, Runtime, owner_of
+from interop.runtimes._packed import expand, items_of, pack, unpack
 from interop.runtimes._stored import read_signature
 from interop.signature import Dim, Signature, TensorSpec
 
@@ -56,7 +57,8 @@ class TensorFlowRuntime(Runtime):
         self._inputs, self._outputs = _names(metadata, graph, where)
         named = graph.renamed(_inverse(self._inputs), _inverse(self._outputs))
         stored = metadata.get("signature") if isinstance(metadata, Mapping) else None
-        super().__init__(named if stored is None else read_signature(stored, named, where), path)
+        super().__init__(named if stored is None else read_signature(stored, named, where, expand), path)
+        self._holds = any(spec.kind != "tensor" for spec in (*self.signature.inputs, *self.signature.outputs))
 
     @classmethod
     def open(cls, model: Any, *, signature: str = "serving_default") -> TensorFlowRuntime:
@@ -91,14 +93,44 @@ class TensorFlowRuntime(Runtime):
             "tf.saved_model.save(..., signatures=...) and load that, or give it serving_signature()"
         )
 
+    def _examine(self, inputs: Mapping[str, Any]) -> Accepted:
+        if not self._holds:
+            return super()._examine(inputs)
+        self.signature.check_names(inputs)
+        sizes: dict[str, int] = {}
+        found: list[Any] = []
+        for spec in self.signature.inputs:
+            items = [inputs[spec.name]] if spec.kind == "tensor" else items_of(spec, inputs[spec.name])
+            for item in items:
+                info = self._describe(spec.name, item)
+                # Items of a sequence may differ in shape; the graph checks what it needs.
+                spec.check(info.dtype, info.shape, sizes if spec.kind == "tensor" else {})
+            found += items
+        return Accepted(owner_of(found))
+
     def _execute(self, inputs: Mapping[str, Any], owner: str) -> dict[str, Any]:
-        feed = {self._inputs.get(name, name): _to_tensorflow(value) for name, value in inputs.items()}
+        feed = {self._inputs.get(name, name): _to_tensorflow(value) for name, value in self._dense(inputs).items()}
         try:
             results = self._function(**feed)
         except _TF_ERRORS as error:
             raise InteropError(f"{self.path or 'the module'} failed while it ran: {str(error)[:1000]}") from error
-        keys = ((name, self._outputs.get(name, name)) for name in self.signature.output_names)
-        return {name: _give(results[key], owner) for name, key in keys}
+        keys = ((spec.name, self._outputs.get(spec.name, spec.name)) for spec in expand(self.signature).outputs)
+        given = {name: _give(results[key], owner) for name, key in keys}
+        return {spec.name: unpack(spec, given) for spec in self.signature.outputs} if self._holds else given
+
+    def _dense(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The dense tensors of all inputs."""
+        if not self._holds:
+            return inputs
+        dense: dict[str, Any] = {}
+        for spec in self.signature.inputs:
+            value = inputs[spec.name]
+            if spec.kind == "tensor":
+                dense[spec.name] = value
+            else:
+                items = [convert(item, "numpy") for item in items_of(spec, value)]
+                dense |= pack(spec, None if value is None else items[0] if spec.kind == "optional" else items)
+        return dense
 
 
 def _to_tensorflow(value: Any) -> Any:

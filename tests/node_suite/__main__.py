@@ -18,7 +18,9 @@ KNOWN = Path(__file__).with_name("known_failures.txt")
 
 def known_failures() -> dict[str, str]:
     """Case name -> cause, from the strict file."""
-    lines = [line for line in KNOWN.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    lines = [
+        line for line in KNOWN.read_text(encoding="utf-8").splitlines() if line.strip() and not line.startswith("#")
+    ]
     return dict(line.split(": ", 1) for line in lines)
 
 

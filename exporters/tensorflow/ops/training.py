@@ -70,3 +70,9 @@ def momentum(R, T, *inputs, alpha, beta, mode, norm_coefficient):
         return x - tf.cast(R, x.dtype) * direction, velocity
 
     return _each(inputs, 3, step)
+
+
+@lower("Gradient", domain=DOMAIN, takes=("values",), deterministic=False)
+def gradient(*Inputs, xs, y, zs=None, values):
+    found = tf.gradients(values[y], [values[name] for name in xs])
+    return tuple(tf.zeros_like(values[name]) if one is None else one for one, name in zip(found, xs))
