@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 
-.PHONY: help install demo test lint types unit node-suite train-digits format clean
+.PHONY: help install demo test lint types unit node-suite bench-convert bench-tensorflow bench-parity zoo big docs train-digits format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -36,6 +36,25 @@ unit: install ## the tests
 
 node-suite: install ## the ONNX backend suite through the TensorFlow exporter
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m tests.node_suite --workers $(WORKERS)
+
+bench-convert: install ## interop.convert next to the raw public calls, as ratios
+	$(BIN)/python -m benchmarks.convert
+
+bench-tensorflow: install ## exported models next to the same networks written in Keras, ONNX Runtime and torch
+	$(BIN)/python -m benchmarks.tensorflow
+
+bench-parity: install ## planted faults: how many the check finds, and where
+	$(BIN)/python -m benchmarks.parity
+
+zoo: install ## transformers families, small random configurations, plain calls
+	$(BIN)/python -m zoo
+
+big: install ## a model of more than 2 GB (minutes, 7 GB of memory)
+	TENSOR_INTEROP_BIG=1 TF_CPP_MIN_LOG_LEVEL=3 $(PYTEST) tests/exporters/tensorflow/test_big.py -rs
+
+docs: install ## write the generated pages again
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m tools.operators
+	$(BIN)/python -m tools.aten
 
 train-digits: install ## train the digits model again
 	$(BIN)/python -m models.digits.train

@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from exporters._dummy_inputs import transformers_inputs
 from exporters.errors import MissingInputsError
-from interop.extras import loaded, require
+from interop.extras import loaded
 
 __all__ = ["ExampleInputs", "find_example_inputs"]
 
@@ -101,57 +102,8 @@ def _lightning(model: Any) -> ExampleInputs | None:
 
 
 def _transformers(model: Any) -> ExampleInputs | None:
-    """``dummy_inputs`` of a transformers model, cut to its vocabulary; images and audio from its configuration."""
-    config = getattr(model, "config", None)
-    main = getattr(model, "main_input_name", None)
-    if config is None or main is None or loaded("transformers") is None:
-        return None
-    torch = require("torch", "to make example inputs")
-    build = _MAIN_INPUTS.get(main)
-    if build is not None:
-        return (), {main: build(torch, config)}
-    dummy = getattr(model, "dummy_inputs", None)
-    if not isinstance(dummy, Mapping):
-        return None
-    vocabulary = _config_value(config, "vocab_size") or 2**31
-    return (), {
-        name: value % vocabulary if torch.is_tensor(value) and not value.is_floating_point() else value
-        for name, value in dummy.items()
-    }
-
-
-def _config_value(config: Any, name: str) -> Any:
-    """A value of a transformers configuration or of the nested one for the text, vision or audio part."""
-    for part in (config, *(getattr(config, f"{kind}_config", None) for kind in ("text", "vision", "audio", "encoder"))):
-        value = getattr(part, name, None)
-        if value is not None:
-            return value
-    return None
-
-
-def _images(torch: Any, config: Any) -> Any:
-    size = _config_value(config, "image_size") or 224
-    height, width = size if isinstance(size, (list, tuple)) else (size, size)
-    return torch.linspace(-1, 1, BATCH * (_config_value(config, "num_channels") or 3) * height * width).reshape(
-        BATCH, -1, height, width
-    )
-
-
-def _waveform(torch: Any, config: Any) -> Any:
-    return torch.linspace(-1, 1, BATCH * 8000).sin().reshape(BATCH, 8000)
-
-
-def _spectrogram(torch: Any, config: Any) -> Any:
-    bins = _config_value(config, "num_mel_bins") or 80
-    frames = 2 * (_config_value(config, "max_source_positions") or 1500)
-    return torch.linspace(-1, 1, BATCH * bins * frames).reshape(BATCH, bins, frames)
-
-
-_MAIN_INPUTS: dict[str, Callable[[Any, Any], Any]] = {
-    "pixel_values": _images,
-    "input_values": _waveform,
-    "input_features": _spectrogram,
-}
+    found = transformers_inputs(model)
+    return None if found is None else ((), found)
 
 
 def _first_layers(model: Any) -> ExampleInputs | None:

@@ -128,7 +128,10 @@ def _verify(request: ExportRequest, exported: ExportedModel) -> interop.ParityRe
         report = interop.check(_reference(request.model), exported, inputs=batches)
     else:
         report = interop.check(request.model, exported)
-    report.raise_for_failure()
+    if not getattr(
+        exported.artifact, "approximate", False
+    ):  # a lower precision was asked for; the notices say how far it is
+        report.raise_for_failure()
     return report
 
 

@@ -17,13 +17,13 @@ from interop.errors import (
     ModelFileError,
     ParityError,
 )
-from interop.signature import Signature, TensorSpec
 
 if TYPE_CHECKING:
     from interop.frameworks import Explanation, convert, explain, framework_of
     from interop.health import doctor
     from interop.parity import ParityReport, check, compare, replay
     from interop.runtimes import Runtime, load
+    from interop.signature import Signature, TensorSpec
 
 __version__ = "0.1.0"
 
@@ -39,6 +39,8 @@ _LAZY = {
     "replay": "interop.parity",
     "ParityReport": "interop.parity",
     "doctor": "interop.health",
+    "Signature": "interop.signature",
+    "TensorSpec": "interop.signature",
 }
 
 __all__ = [

@@ -25,6 +25,7 @@ EXTRAS: dict[str, str] = {
     "keras": "tensorflow",
     "ai_edge_litert": "litert",
     "jax": "jax",
+    "ray": "ray",
 }
 """Import name -> the extra of this project that installs it."""
 

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,8 @@ def _quiet() -> Iterator[None]:
     sys.stderr.flush()
     kept = os.dup(2)
     try:
-        with tempfile.TemporaryFile() as noise:
+        with tempfile.TemporaryFile() as noise, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated")  # calibration uses it
             os.dup2(noise.fileno(), 2)
             yield
     finally:

@@ -11,13 +11,14 @@ import torch
 
 from exporters._graph_signature import signature_of
 from exporters._request import DimRecord, ExportRequest
-from exporters.errors import OptionsError
+from exporters.errors import CaptureError, OptionsError, TranslationError
 from exporters.onnx._artifact import OnnxArtifact
 from exporters.onnx._capture import Captured, capture
 from exporters.onnx._dropout import dropout_kept, switch_off_dropout
 from exporters.onnx._metadata import stamp
 from exporters.onnx._source import load_source
 from exporters.onnx._structures import argument_structures, output_names, result_structure
+from exporters.onnx._transformers import preparations
 from exporters.onnx._translate import rename_boundary, rename_dims, translate
 from interop import Signature
 from interop.structure import Node, names_of
@@ -65,9 +66,7 @@ class OnnxExporter:
         source = load_source(request.model)
         if source is not None:
             return source
-        with dropout_kept(request.model) if options.dropout else contextlib.nullcontext():
-            captured = capture(request)
-        model = translate(captured.program, options.opset, fuse=options.fuse)
+        captured, model = _captured_and_translated(request, options)
         if options.dropout:
             switch_off_dropout(model)
         _restore_names(model, request.model)
@@ -77,6 +76,22 @@ class OnnxExporter:
         notices = tuple(_dim_notices(captured.dims))
         keep = options.provenance == "full"
         return OnnxArtifact(model, signature, captured.dims, notices, parameters, keep)
+
+
+def _captured_and_translated(request: ExportRequest, options: OnnxOptions) -> tuple[Captured, Any]:
+    """The first preparation that leads to a graph; if none does, the error of the first."""
+    first: CaptureError | TranslationError | None = None
+    for preparation in preparations(request.model):
+        try:
+            with preparation as help_:
+                with dropout_kept(request.model) if options.dropout else contextlib.nullcontext():
+                    captured = capture(request)
+                help_.repair(captured.program.graph_module)
+                return captured, translate(captured.program, options.opset, fuse=options.fuse, own=help_.translations)
+        except (CaptureError, TranslationError) as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def _finish(model: Any, captured: Captured) -> Signature:

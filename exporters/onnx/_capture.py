@@ -17,6 +17,7 @@ from exporters._request import DimRecord, ExportRequest
 from exporters.errors import CaptureError
 from exporters.onnx._dynamic import (
     automatic_shapes,
+    batch_only,
     bind_arguments,
     children_of,
     dim_name,
@@ -26,6 +27,7 @@ from exporters.onnx._dynamic import (
     with_batch_of_two,
 )
 from exporters.onnx._recurrent import dynamic_time
+from exporters.onnx._transformers import holds_transformers, token_axes
 
 __all__ = ["Captured", "capture", "quiet"]
 
@@ -88,7 +90,10 @@ def _wanted_shapes(model: Any, dynamic_shapes: Any, arguments: Mapping[str, Any]
     if not (isinstance(dynamic_shapes, str) and dynamic_shapes == "auto"):
         return requested_shapes(dynamic_shapes, arguments)
     own = getattr(model, "dynamic_shapes", None)
-    return requested_shapes(own() if callable(own) else automatic_shapes(arguments), arguments)
+    if callable(own):
+        return requested_shapes(own(), arguments)
+    sequences = token_axes(arguments) if holds_transformers(model) else {}
+    return requested_shapes(automatic_shapes(arguments, sequences), arguments)
 
 
 def _attempts(shapes: Any, automatic: bool) -> list[_Attempt]:
@@ -96,7 +101,9 @@ def _attempts(shapes: Any, automatic: bool) -> list[_Attempt]:
         return [_Attempt(None, False), _Attempt(None, True)]
     if not automatic:
         return [_Attempt(for_torch(shapes), False), _Attempt(for_torch(shapes), True)]
-    forms = (for_torch(shapes), with_auto(shapes))
+    forms = [for_torch(shapes), with_auto(shapes)]
+    if batch_only(shapes) != forms[1]:
+        forms.append(batch_only(shapes))
     return [_Attempt(form, strict) for strict in (False, True) for form in forms] + [
         _Attempt(None, False),
         _Attempt(None, True),

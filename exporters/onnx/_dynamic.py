@@ -15,6 +15,7 @@ from exporters.errors import OptionsError
 __all__ = [
     "Named",
     "automatic_shapes",
+    "batch_only",
     "bind_arguments",
     "common_batch",
     "dim_name",
@@ -57,14 +58,22 @@ def common_batch(value: Any) -> int | None:
     return next((leaf.shape[0] for leaf in pytree.tree_leaves(value) if torch.is_tensor(leaf) and leaf.ndim), None)
 
 
-def automatic_shapes(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Dim 0 of every tensor that shares the first tensor's batch size becomes ``"batch"``."""
+def automatic_shapes(arguments: Mapping[str, Any], sequences: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Dim 0 of every tensor that shares the first tensor's batch size becomes ``"batch"``.
+
+    Args:
+        arguments: the example's arguments by name.
+        sequences: names for dim 1 of some of them.
+    """
     batch = common_batch(arguments)
 
     def spec(leaf: Any) -> dict[int, str] | None:
         return {0: BATCH} if torch.is_tensor(leaf) and leaf.ndim and leaf.shape[0] == batch else None
 
-    return {name: _spec_like(value, spec) for name, value in arguments.items()}
+    shapes = {name: _spec_like(value, spec) for name, value in arguments.items()}
+    for name, dim in (sequences or {}).items():
+        shapes[name] = (shapes[name] or {}) | {1: dim}
+    return shapes
 
 
 def _spec_like(value: Any, spec: Callable[[Any], Any]) -> Any:
@@ -183,6 +192,11 @@ def for_torch(shapes: Any) -> Any:
 def with_auto(shapes: Any) -> Any:
     """The same dims, left to torch.export to accept or to specialise."""
     return _map_dims(shapes, lambda dim: torch.export.Dim.AUTO)
+
+
+def batch_only(shapes: Any) -> Any:
+    """The same dims without those that are not the batch, left to torch.export."""
+    return _map_dims(shapes, lambda dim: torch.export.Dim.AUTO if dim_name(dim) == BATCH else None)
 
 
 def _map_dims(shapes: Any, change: Callable[[Any], Any]) -> Any:

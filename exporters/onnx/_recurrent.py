@@ -16,7 +16,12 @@ from torch._decomp import global_decomposition_table
 
 __all__ = ["dynamic_time"]
 
-_OPERATORS = (torch.ops.aten.lstm.input, torch.ops.aten.gru.input)
+_OPERATORS = (
+    torch.ops.aten.lstm.input,
+    torch.ops.aten.gru.input,
+    torch.ops.aten.rnn_tanh.input,
+    torch.ops.aten.rnn_relu.input,
+)
 _KEYS = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Meta)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import onnx_ir as ir
 import onnxscript.optimizer
@@ -14,11 +15,18 @@ from exporters._provenance import user_frame
 from exporters.errors import OptionsError, TranslationError, Unsupported, UnsupportedOperatorError
 from exporters.onnx._capture import quiet
 from exporters.onnx._recurrent import dynamic_time
+from exporters.onnx.corrections import TRANSLATIONS, decompose
 
 __all__ = ["rename_boundary", "rename_dims", "translate"]
 
 
-def translate(program: torch.export.ExportedProgram, opset: int | None, *, fuse: bool = True) -> ir.Model:
+def translate(
+    program: torch.export.ExportedProgram,
+    opset: int | None,
+    *,
+    fuse: bool = True,
+    own: Mapping[Any, Callable[..., Any]] | None = None,
+) -> ir.Model:
     """The program as an ONNX model in memory.
 
     Weights keep their torch names and shapes: constant folding never touches a parameter, so that a weight that two layers
@@ -28,6 +36,7 @@ def translate(program: torch.export.ExportedProgram, opset: int | None, *, fuse:
         program: the program.
         opset: the version of the default domain, or None for torch.onnx's own choice.
         fuse: fold BatchNormalization into convolutions and drop biases of zeros.
+        own: translations of operators that go before torch.onnx's.
 
     Raises:
         UnsupportedOperatorError: torch.onnx has no translation for an operator.
@@ -37,7 +46,13 @@ def translate(program: torch.export.ExportedProgram, opset: int | None, *, fuse:
     try:
         with quiet(), dynamic_time():
             exported = torch.onnx.export(
-                program, dynamo=True, optimize=False, verbose=False, opset_version=opset, external_data=False
+                decompose(program),
+                dynamo=True,
+                optimize=False,
+                verbose=False,
+                opset_version=opset,
+                external_data=False,
+                custom_translation_table={**TRANSLATIONS, **(own or {})},
             )
     except torch.onnx.errors.OnnxExporterError as error:
         raise _translation_error(program, error) from error

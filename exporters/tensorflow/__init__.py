@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from exporters._formats import get_exporter, make_options
 from exporters._request import DimRecord, ExportRequest
-from exporters.errors import OptionsError
+from exporters.errors import OptionsError, TranslationError, UnsupportedOperatorError
 from exporters.tensorflow._convert import lower_model
 from exporters.tensorflow._keras import as_keras_layer
 from exporters.tensorflow._module import LoweredModule
@@ -24,7 +24,8 @@ class TensorFlowOptions:
     """Options of the TensorFlow format.
 
     Attributes:
-        opset: ONNX opset of the graph in between, or None for torch.onnx's own choice.
+        opset: ONNX opset of the graph in between. None takes one that has Attention as an operator, which TensorFlow then
+            computes in fewer steps, or torch.onnx's own choice where it cannot translate the model to that.
         trainable: make the torch parameters trainable variables.
         training: add a signature ``"training"`` in which BatchNormalization and ``nn.Dropout`` behave as in training; the
             serving signature stays as it is. Implies ``trainable``.
@@ -46,6 +47,10 @@ class TensorFlowOptions:
             raise OptionsError("engine='onnx-tf' makes weights constants; a model that trains needs engine='native'")
         if self.version is not None and not (isinstance(self.version, int) and self.version >= 0):
             raise OptionsError(f"version is a whole number or None, got {self.version!r}")
+
+
+ATTENTION_OPSET = 23
+"""torch.onnx writes scaled_dot_product_attention as one node from this opset on, and as ten nodes before."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +102,8 @@ class TensorFlowExporter:
     def export(self, request: ExportRequest) -> TensorFlowArtifact:
         """Export a torch module, an ExportedProgram, or an ONNX file; see ``exporters._request.Exporter``."""
         options: TensorFlowOptions = request.options or TensorFlowOptions()
-        onnx = get_exporter("onnx")
         trainable = options.trainable or options.training
-        inner = make_options(
-            onnx.options_type, {"opset": options.opset, "fuse": not trainable, "dropout": options.training}
-        )
-        graph: Any = onnx.export(replace(request, options=inner))
+        graph = _onnx_graph(request, options)
         if options.engine == "onnx-tf":
             other = convert_with_onnx_tf(graph, request)
             return TensorFlowArtifact(other, graph.signature, graph.dims, graph.notices, options.version)
@@ -114,3 +115,22 @@ class TensorFlowExporter:
             training=options.training,
         )
         return TensorFlowArtifact(module, graph.signature, graph.dims, graph.notices, options.version)
+
+
+def _onnx_graph(request: ExportRequest, options: TensorFlowOptions) -> Any:
+    """The artifact of the ONNX exporter."""
+    onnx = get_exporter("onnx")
+
+    def export(opset: int | None) -> Any:
+        fuse = not (options.trainable or options.training)
+        inner = make_options(onnx.options_type, {"opset": opset, "fuse": fuse, "dropout": options.training})
+        return onnx.export(replace(request, options=inner))
+
+    if options.opset is not None or options.engine != "native":
+        return export(options.opset)
+    try:
+        return export(ATTENTION_OPSET)
+    except UnsupportedOperatorError:
+        raise
+    except TranslationError:  # torch.onnx writes Attention for inputs of rank 4 only
+        return export(None)

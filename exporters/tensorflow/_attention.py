@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from exporters.tensorflow._tensors import shape_of, static_shape
 
-__all__ = ["Mask", "causal_positions", "merge_heads", "pad_mask", "product", "rotate", "softmax_rows", "split_heads"]
+__all__ = ["Mask", "attend", "causal_positions", "merge_heads", "pad_mask", "product", "rotate", "split_heads"]
 
 
 @dataclass
@@ -67,26 +67,33 @@ def _matmul(left: Any, right: Any, transpose_right: bool) -> Any:
     return tf.cast(wide, left.dtype)
 
 
-def softmax_rows(scores: Any, mask: Mask, precision: tf.DType | None) -> tuple[Any, Any]:
-    """Masked scores, and their softmax; a row without any key is zeros.
+def attend(scores: Any, values: Any, mask: Mask, precision: tf.DType | None = None) -> tuple[Any, Any, Any]:
+    """What the queries get of the values; a row without any key is zeros.
 
     Args:
         scores: ``[batch, heads, queries, keys]``.
+        values: ``[batch, groups, keys, size]``.
         mask: see ``Mask``.
         precision: dtype of the softmax where it is not that of the scores.
+
+    Returns:
+        The result ``[batch, heads, queries, size]``, the masked scores and their softmax. What is not used costs nothing.
     """
     bias = mask.total(scores.dtype)
-    dtype = precision or scores.dtype
-    if bias is None:
-        return scores, tf.cast(_softmax(tf.cast(scores, dtype)), scores.dtype)
-    masked = scores + bias
-    if not mask.whole_rows:
-        return masked, tf.cast(_softmax(tf.cast(masked, dtype)), scores.dtype)
-    zero = np.zeros([], dtype.as_numpy_dtype)
+    if bias is None or not mask.whole_rows:
+        masked = scores if bias is None else scores + bias
+        weights = _softmax_in(masked, precision)
+        return product(weights, values), masked, weights
+    zero = np.zeros([], scores.dtype.as_numpy_dtype)
     empty = tf.reduce_max(bias, -1, keepdims=True) == np.array(-np.inf, scores.dtype.as_numpy_dtype)
-    # The softmax of a row of -inf is NaN, also in its gradient: it gets a row of zeros instead.
-    weights = _softmax(tf.where(empty, zero, tf.cast(masked, dtype)))
-    return masked, tf.cast(tf.where(empty, zero, weights), scores.dtype)
+    # The softmax of a row of -inf is NaN, also in its gradient: such a row stays unmasked, and its result is dropped. The
+    # mask is smaller than the scores, which are not touched again.
+    weights = _softmax_in(scores + tf.where(empty, zero, bias), precision)
+    return tf.where(empty, zero, product(weights, values)), scores + bias, tf.where(empty, zero, weights)
+
+
+def _softmax_in(scores: Any, precision: tf.DType | None) -> Any:
+    return tf.cast(_softmax(tf.cast(scores, precision or scores.dtype)), scores.dtype)
 
 
 def _softmax(scores: Any) -> Any:

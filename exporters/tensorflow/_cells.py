@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from exporters.tensorflow._layout import transposed_from
+from exporters.tensorflow._rows import multiply_turned
 from exporters.tensorflow._tensors import RefusedError, shape_of
 
 __all__ = ["Activation", "Direction", "Layer", "Step", "activations_of", "run_layer"]
@@ -99,13 +101,19 @@ def _directions(layer: Layer) -> Iterator[Direction]:
         raise RefusedError(f"direction {layer.direction!r} is not forward, reverse or bidirectional")
     for index in range(count):
         bias_w, bias_r = (None, None) if layer.b is None else tf.split(layer.b[index], 2)
-        yield Direction(index, layer.w[index], layer.r[index], bias_w, bias_r)
+        yield Direction(index, _part(layer.w, index), _part(layer.r, index), bias_w, bias_r)
+
+
+def _part(weights: Any, index: int) -> Any:
+    """One direction's matrix; where the weights are transposed, that transpose is the last step, which a product undoes."""
+    inner = transposed_from(weights)
+    return weights[index] if inner is None or inner[1] != [0, 2, 1] else tf.transpose(inner[0][index])
 
 
 def _project(x: Any, w: Any, bias: Any) -> Any:
     """The input's part of all gates, for all steps in one product."""
     time, batch, size = shape_of(x)
-    projected = tf.matmul(tf.reshape(x, [time * batch, size]), w, transpose_b=True)
+    projected = multiply_turned(tf.reshape(x, [time * batch, size]), w)
     if bias is not None:
         projected = tf.nn.bias_add(projected, bias)
     return tf.reshape(projected, [time, batch, shape_of(w)[0]])

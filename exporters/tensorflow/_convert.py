@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from exporters._graph_signature import signature_of
 from exporters.tensorflow import ops as _ops  # noqa: F401  # fills the operator table
+from exporters.tensorflow._fold import fold_weights
 from exporters.tensorflow._module import LoweredModule
 from exporters.tensorflow._prepare import infer_shapes, prepare
 from interop import Signature
@@ -40,4 +41,6 @@ def lower_model(
     if signature is None or signature.arguments is None:
         signature = signature_of(model.graph)
         model = infer_shapes(model)
+    if not (trainable or training):
+        model, parameters = fold_weights(model, parameters)
     return LoweredModule(model, signature, parameters, trainable=trainable, training=training)

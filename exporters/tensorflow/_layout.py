@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from exporters.tensorflow._table import Lowering
 
-__all__ = ["channels_first", "channels_last", "lower_in_layout", "transpose"]
+__all__ = ["channels_first", "channels_last", "lower_in_layout", "transpose", "transposed_from"]
 
 ELEMENTWISE: frozenset[str] = frozenset().union(
     {"Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip"},
@@ -39,7 +39,7 @@ _MISSING = object()
 
 def transpose(x: Any, order: Sequence[int]) -> Any:
     """Transpose; where that undoes the transpose that made ``x``, what it was made of."""
-    inner = _transposed_from(x)
+    inner = transposed_from(x)
     if inner is None or [inner[1][axis] for axis in order] != list(range(len(order))):
         return tf.transpose(x, order)
     source = inner[0]
@@ -48,7 +48,7 @@ def transpose(x: Any, order: Sequence[int]) -> Any:
     return source
 
 
-def _transposed_from(x: Any) -> tuple[Any, list[int]] | None:
+def transposed_from(x: Any) -> tuple[Any, list[int]] | None:
     """Source and permutation of the transpose that made a tensor of a graph."""
     operation = getattr(x, "op", None) if tf.is_symbolic_tensor(x) else None
     if operation is None or operation.type != "Transpose":
@@ -97,7 +97,7 @@ def lower_in_layout(entry: Lowering, arguments: Sequence[Any], attributes: Mappi
 
 def _channels_last_source(x: Any) -> Any:
     """The channels-last tensor that ``x`` is the channels-first transpose of, or None."""
-    inner = _transposed_from(x)
+    inner = transposed_from(x)
     if inner is None or len(inner[1]) < 3:
         return None
     source, order = inner

@@ -15,6 +15,7 @@ from exporters._provenance import user_frame
 from exporters.errors import ExportError, Unsupported, UnsupportedOperatorError
 from exporters.tensorflow._functions import TensorType, find_function
 from exporters.tensorflow._layout import lower_in_layout
+from exporters.tensorflow._rows import lower_in_rows
 from exporters.tensorflow._table import TABLE, Lowering
 from exporters.tensorflow._tensors import RefusedError
 from interop.dtypes import DTYPES, dtype_of
@@ -195,8 +196,10 @@ def _plain(attribute: ir.Attr) -> Any:
 
 def _call(entry: Lowering, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[Any, ...]:
     arguments = [_static(x) if entry.is_static(position) else _tensor(x) for position, x in enumerate(inputs)]
-    results = lower_in_layout(entry, arguments, attributes)
-    if results is None:
+    for lower_moved in (lower_in_layout, lower_in_rows):
+        if (results := lower_moved(entry, arguments, attributes)) is not None:
+            break
+    else:
         results = entry.function(*arguments, **attributes)
     return results if isinstance(results, tuple) else (results,)
 

@@ -14,6 +14,7 @@ from exporters.errors import OptionsError, UnsupportedOperatorError
 from exporters.tensorflow._boundary import decode, encode, part_specs
 from exporters.tensorflow._lowering import Lowerer, LoweringContext, array_of, domain_of, find_unsupported
 from exporters.tensorflow._names import safe_names, variable_names
+from exporters.tensorflow._storage import stored_order
 from exporters.tensorflow._table import TABLE
 from exporters.tensorflow._tensors import tf_dtype
 from interop import Signature
@@ -40,8 +41,9 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
             behave as in training.
 
     Attributes:
-        weights: ``{initializer name: variable}``. Filters that only convolutions read stand in TensorFlow's own layout
-            (height, width, in, out) unless the module is trainable; all others have the shape that they have in torch.
+        weights: ``{initializer name: variable}``. Filters of convolutions and matrices of linear and recurrent layers stand in
+            TensorFlow's own layout, (height, width, in, out) and (in, out), where nothing else reads them and the module is
+            not trainable; all others have the shape that they have in the graph.
         interop_metadata: the signature and the name map, as they are stored in the SavedModel.
 
     Raises:
@@ -67,7 +69,8 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
         self._parts = [part for spec in signature.inputs for part in part_specs(spec)]
         self._input_names = safe_names([part.name for part in self._parts])
         self.weights, self._constants = _split_initializers(model, parameters, trainable)
-        self._filters = {name for name in self.weights if not trainable and _is_filter(model.graph.initializers[name])}
+        initializers = model.graph.initializers
+        self._orders = {} if trainable else {name: stored_order(initializers[name]) for name in self.weights}
         self._concrete = self._trace(context)
         self._training = self._trace(replace(context, training=True, update=self._update)) if training else None
 
@@ -96,7 +99,7 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
         env: dict[ir.Value, Any] = {}
         for name, value in self._graph.initializers.items():
             weight = self.weights.get(name)
-            env[value] = self._constants[name] if weight is None else _Read(weight, name in self._filters)
+            env[value] = self._constants[name] if weight is None else _Read(weight, self._orders.get(name))
         parts = {part.name: inputs[self._input_names[part.name]] for part in self._parts}
         env.update(zip(_real_inputs(self._graph), (decode(spec, parts) for spec in self._signature.inputs)))
         results = lowerer.run_graph(self._graph, _Reading(env), annotate=True)
@@ -155,14 +158,14 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
 class _Read:
     """A variable that is read where it is used, so that a branch or a loop body reads it inside."""
 
-    def __init__(self, variable: tf.Variable, is_filter: bool) -> None:
+    def __init__(self, variable: tf.Variable, order: list[int] | None) -> None:
         self._variable = variable
-        self._is_filter = is_filter
+        self._order = order
 
     def tensor(self) -> Any:
-        """The value in ONNX's layout; the lowering of a convolution undoes the transpose of a filter, and neither is left."""
+        """The value in ONNX's layout; the lowering of its node undoes the transpose, and neither is left."""
         value = tf.convert_to_tensor(self._variable)
-        return tf.transpose(value, np.argsort(_filter_order(value.shape.rank))) if self._is_filter else value
+        return value if self._order is None else tf.transpose(value, np.argsort(self._order))
 
 
 class _Reading(dict[Any, Any]):
@@ -171,24 +174,6 @@ class _Reading(dict[Any, Any]):
     def __getitem__(self, key: Any) -> Any:
         value = super().__getitem__(key)
         return value.tensor() if isinstance(value, _Read) else value
-
-
-def _filter_order(rank: int) -> list[int]:
-    """From ONNX's (out, in, *window) to TensorFlow's (*window, in, out)."""
-    return [*range(2, rank), 1, 0]
-
-
-def _is_filter(value: ir.Value) -> bool:
-    """Whether convolutions read the value as their filter, and nothing else reads it."""
-    tensor = value.const_value
-    assert tensor is not None
-    return (
-        tensor.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
-        and len(tensor.shape) > 2
-        and bool(value.uses())
-        and all(node.op_type in ("Conv", "ConvTranspose") and position == 1 for node, position in value.uses())
-        and not value.is_graph_output()
-    )
 
 
 def _dims(shape: tuple[Any, ...] | None) -> list[int | None] | None:
@@ -213,8 +198,8 @@ def _split_initializers(
         if _is_weight(value, parameters, opsets):
             is_trainable = trainable and (parameters is None or parameters.get(name, False))
             array = array_of(tensor)
-            if not trainable and _is_filter(value):
-                array = np.ascontiguousarray(array.transpose(_filter_order(array.ndim)))
+            if not trainable and (order := stored_order(value)) is not None:
+                array = np.ascontiguousarray(array.transpose(order))
             weights[name] = tf.Variable(array, trainable=is_trainable, name=names[name])
         else:
             constants[name] = array_of(tensor)

@@ -134,9 +134,8 @@ def _convert(model: ir.Model, signature: Signature) -> OnnxTfModule:
             return OnnxTfModule(inner, signature, given)
         # A package of another time fails in every way that there is, and each is a refusal.
         except Exception as error:
-            text = " ".join(str(error).split())[
-                -300:
-            ]  # the cause stands at the end of what TensorFlow's tracing wraps it in
+            # TensorFlow's tracing wraps the cause in the source lines that led to it, which come first.
+            text = " ".join(str(error).split())[-300:]
             raise TranslationError(
                 f"onnx-tf cannot convert this model ({type(error).__name__}: {text}); {_ADVICE}"
             ) from error
@@ -174,12 +173,11 @@ def _import_backend() -> Any:
         for name in set(sys.modules) - before:  # half a package would be taken for a whole one the next time
             if name.partition(".")[0] == "onnx_tf":
                 del sys.modules[name]
-        if error.name == "onnx_tf":
-            raise OptionsError(
-                "engine='onnx-tf' needs the package onnx-tf, which is not installed: pip install --no-deps onnx-tf==1.10.0; or "
-                + _ADVICE
-            ) from error
-        raise TranslationError(f"onnx-tf cannot be imported: it needs {error.name}, which is not installed") from error
+        missing = str(error.name)
+        if missing.partition(".")[0] == "onnx_tf":
+            install = "is not installed: pip install --no-deps onnx-tf==1.10.0"
+            raise OptionsError(f"engine='onnx-tf' needs the package onnx-tf, which {install}; or {_ADVICE}") from error
+        raise OptionsError(f"onnx-tf needs {missing}, which is not installed; install it, or {_ADVICE}") from error
 
 
 @contextlib.contextmanager

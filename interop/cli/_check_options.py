@@ -13,7 +13,15 @@ import typer
 
 from interop.cli._common import CliError, read_arrays, restore_dtypes
 
-__all__ = ["families_of", "parse_sizes", "parse_tolerance", "read_batches", "restore_batches", "spread_sizes"]
+__all__ = [
+    "families_of",
+    "lost_dtypes",
+    "parse_sizes",
+    "parse_tolerance",
+    "read_batches",
+    "restore_batches",
+    "spread_sizes",
+]
 
 Batch = dict[str, np.ndarray]
 
@@ -129,15 +137,19 @@ def _split(path: Path, arrays: Batch, rows: int) -> Iterator[tuple[str, Batch]]:
         yield f"{path.name}[{start}:{end}]", {name: array[start:end] for name, array in arrays.items()}
 
 
+def lost_dtypes(batches: Mapping[str, Batch] | None) -> bool:
+    """True where an array is raw bytes: NumPy stores bfloat16 and float8 so."""
+    return any(array.dtype.kind == "V" for batch in (batches or {}).values() for array in batch.values())
+
+
 def restore_batches(batches: Mapping[str, Batch] | None, models: Sequence[Any]) -> dict[str, Batch] | None:
     """Give arrays the dtype back that ``.npz`` lost, as the models' signatures have it."""
     if batches is None:
         return None
     restored = dict(batches)
-    if any(array.dtype.kind == "V" for batch in batches.values() for array in batch.values()):
+    if lost_dtypes(batches):
         from interop.runtimes import load
 
-        for model in models:
-            runtime = load(model)
+        for runtime in [load(model) for model in models]:
             restored = {name: restore_dtypes(batch, runtime) for name, batch in restored.items()}
     return restored

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ import typer
 
 from interop.cli._check_options import (
     families_of,
+    lost_dtypes,
     parse_sizes,
     parse_tolerance,
     read_batches,
@@ -184,12 +186,18 @@ def _check_here(
                 models.append(_open(word, place.trust))
         given = restore_batches(batches, models)
         options |= {
-            "names": [Path(word).name for word in words[1:]],
+            "names": _labels(words[1:]),
             "inputs": None if given is None else list(given.values()),
             "sizes": spread_sizes(sizes, models),
         }
         run = check_isolated if place.isolate else interop.check
         return run(*models, **options)
+
+
+def _labels(words: Sequence[str]) -> list[str]:
+    """Short names, or whole words where those are not unique."""
+    names = [Path(word).name for word in words]
+    return [name if names.count(name) == 1 else word for name, word in zip(names, words)]
 
 
 def _open(word: str, trust: bool) -> Any:
@@ -208,14 +216,14 @@ def _check_on_ray(
     for word in words:
         if not is_spec(word) and not Path(word).exists():
             resolve(word, trust=place.trust)  # which says what is wrong with it
-    models = [_open(word, place.trust) for word in words] if sizes or batches else []
-    given, spread = restore_batches(batches, models), spread_sizes(sizes, models)
-    options = {name: value for name, value in options.items() if name != "save"} | {"sizes": spread}
-    del models
+    models = [_open(word, place.trust) for word in words] if sizes or lost_dtypes(batches) else []
+    spread, given = spread_sizes(sizes, models), restore_batches(batches, models)
+    shards = [("", {})] if given is None else [(name, {"inputs": batch}) for name, batch in given.items()]
+    common = {name: value for name, value in options.items() if name != "save"} | {"sizes": spread}
     jobs = [
-        Job(words[0], (candidate,), name, options if batch is None else options | {"inputs": batch})
-        for candidate in words[1:]
-        for name, batch in (given or {"": None}).items()
+        Job(words[0], (word,), name, {**common, **shard, "names": [label]})
+        for word, label in zip(words[1:], _labels(words[1:]))
+        for name, shard in shards
     ]
     address = None if place.ray == "local" else place.ray
     timeout = place.timeout if place.isolate else None

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from interop.parity.check import check
 from interop.parity.compare import Comparison, OutputComparison, compare
+from interop.parity.difference import Difference
+from interop.parity.locate import locate
 from interop.parity.report import CaseResult, ParityReport
 from interop.parity.saved import replay
 
-__all__ = ["check", "compare", "replay", "CaseResult", "Comparison", "OutputComparison", "ParityReport"]
+__all__ = [
+    "check",
+    "compare",
+    "locate",
+    "replay",
+    "CaseResult",
+    "Comparison",
+    "Difference",
+    "OutputComparison",
+    "ParityReport",
+]

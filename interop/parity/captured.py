@@ -113,7 +113,7 @@ def _match(program: Any, graph: Graph) -> dict[str, str]:
     outputs = [getattr(spec.arg, "name", None) for spec in program.graph_signature.output_specs]
     if len(outputs) == len(graph.outputs):
         by_name = {name: value for name, value in by_name.items() if value not in graph.outputs}
-        by_name |= {name: value for name, value in zip(outputs, graph.outputs) if name in nodes}
+        by_name |= {str(name): value for name, value in zip(outputs, graph.outputs) if name in nodes}
     return by_name
 
 
@@ -146,7 +146,7 @@ def _ordinal_names(nodes: Mapping[str, Any], graph: Graph) -> dict[str, str]:
     for name, key in _origins(graph).items():
         theirs[key].append(name)
     values = {name for node in graph.nodes for name in node.output}
-    found = {}
+    found: dict[str, str] = {}
     for key, names in theirs.items():
         if len(ours.get(key, ())) == len(names):
             found |= {own: name for own, name in zip(ours[key], names) if name in values}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from interop.errors import InputError
+from interop.errors import InputError, InteropError
+from interop.parity.blame import RELOADED, blame, blame_tensorflow, more_witnesses
 from interop.parity.cases import Suite, given_cases, made_cases
 from interop.parity.compare import Comparison, compare_all, summarize
 from interop.parity.inputs import QUICK, Case
-from interop.parity.noise import Noise, allowances_of, measure, wavering
+from interop.parity.noise import MODEL_ERRORS, Noise, allowances_of, measure, wavering
 from interop.parity.report import CaseResult, ParityReport
 from interop.parity.saved import Recorder, SavedRun
 from interop.parity.tolerance import Tolerance, resolve_tolerance
@@ -44,6 +46,8 @@ def check(
     ranges: Mapping[str, tuple[int, int]] | None = None,
     seed: int = 0,
     save: str | os.PathLike[str] | None = None,
+    witnesses: bool | None = None,
+    locate: bool = True,
 ) -> ParityReport:
     """Decide whether candidates compute the same function as a reference.
 
@@ -65,6 +69,9 @@ def check(
         ranges: ``{input name or wildcard: (low, high)}`` of made integer inputs.
         seed: of made inputs and of the noise.
         save: a new folder for inputs, outputs and allowances, which ``interop.parity.replay`` judges again.
+        witnesses: run a candidate that fails by other ways too (other optimisation, other runtimes), to say who stands
+            alone. True does so for every candidate on the first inputs, even if it passes; False never.
+        locate: find the first operator that differs (``interop.parity.locate``), where a candidate fails on values.
 
     Returns:
         The report. A difference, or an exception inside a candidate, is a failed result in it.
@@ -86,7 +93,11 @@ def check(
         others, given = [candidate.witness for candidate in judged], inputs is not None
         suite = Suite(families, sizes, ranges)
         cases = given_cases(inputs, witness, others) if given else made_cases(reference, witness, others, suite, seed)
-        report = _run(_label_reference(reference, witness), witness, judged, cases, rules, given)
+        report, ends = _run(_label_reference(reference, witness), witness, judged, cases, rules, given)
+        if locate:
+            report = _locate(report, reference, witness, ends, seed)
+        if witnesses is not False:
+            report = _ask_witnesses(report, witness, ends, rules, everyone=bool(witnesses))
     if recorder is not None:
         recorder.close(report)
     return report
@@ -107,6 +118,17 @@ class _Rules:
 class _Candidate:
     label: str
     witness: Witness
+    model: Any = None
+
+
+@dataclass(frozen=True)
+class _End:
+    """A run whose inputs are kept: the first one of a candidate that failed, or its first one."""
+
+    candidate: _Candidate
+    case: Case
+    expected: _Expected
+    result: CaseResult
 
 
 @dataclass
@@ -120,8 +142,9 @@ class _Expected:
 
 def _run(
     label: str, reference: Witness, judged: Sequence[_Candidate], cases: Iterable[Case], rules: _Rules, given: bool
-) -> ParityReport:
+) -> tuple[ParityReport, list[_End]]:
     results: list[CaseResult] = []
+    ends: dict[str, _End] = {}
     skipped: dict[str, str] = {}
     for case in cases:
         expected: list[_Expected] = []
@@ -137,8 +160,60 @@ def _run(
                 skipped[case.name] = f"the reference fails: {_say(error)}"
                 break
             results.append(_judge(candidate, case, found, reference, rules))
+            if candidate.label not in ends or (ends[candidate.label].result.passed and not results[-1].passed):
+                ends[candidate.label] = _End(candidate, case, found, results[-1])
     labels = tuple(candidate.label for candidate in judged)
-    return ParityReport(label, labels, tuple(results), skipped, rules.seed, _versions())
+    report = ParityReport(label, labels, tuple(results), skipped, rules.seed, _versions())
+    return report, list(ends.values())
+
+
+def _locate(report: ParityReport, model: Any, reference: Witness, ends: Sequence[_End], seed: int) -> ParityReport:
+    """Add the first difference of the first failed candidate whose inner values can be seen."""
+    from interop.parity.graph import open_graph
+    from interop.parity.isolate import Isolated
+    from interop.parity.locate import Search, find_difference
+
+    for end in ends:
+        # What crashed, or was to stay in a process of its own, is not opened in this one.
+        if end.result.passed or end.result.error or isinstance(end.candidate.model, Isolated):
+            continue
+        graph = open_graph(end.candidate.model)
+        if graph is None:
+            continue
+        search = Search(
+            model, reference, graph, end.expected.naming, end.case.tensors, end.candidate.label, end.case.name, seed
+        )
+        with contextlib.suppress(InteropError, *MODEL_ERRORS):  # a verdict is not lost because its cause is not found
+            found = find_difference(search)
+            if found is not None:
+                return replace(report, first_difference=found)
+    return report
+
+
+def _ask_witnesses(
+    report: ParityReport, reference: Witness, ends: Sequence[_End], rules: _Rules, *, everyone: bool
+) -> ParityReport:
+    """Judge failed candidates by other ways too, and say who stands alone."""
+    results, sentence, quiet = list[CaseResult](), "", replace(rules, recorder=None)
+    for end in ends:
+        if end.result.passed and not everyone:
+            continue
+        judged: dict[str, CaseResult] = {}
+        with contextlib.suppress(InteropError, *MODEL_ERRORS), more_witnesses(end.candidate.model) as found:
+            asked = {name: _Candidate(f"{end.candidate.label}: {name}", witness) for name, witness in found.items()}
+            judged = {name: _judge(one, end.case, end.expected, reference, quiet) for name, one in asked.items()}
+        results += judged.values()
+        verdicts = {name: result.passed for name, result in judged.items() if not result.error}
+        if not end.result.passed and not sentence:
+            sentence = _blame(end, verdicts, [other for other in ends if other is not end])
+    return replace(report, witnesses=tuple(results), blame=sentence)
+
+
+def _blame(end: _End, verdicts: Mapping[str, bool], others: Sequence[_End]) -> str:
+    if end.candidate.witness.name != "tensorflow":
+        return blame(end.candidate.label, verdicts)
+    runs = [(other.candidate.witness.name, other.result.passed) for other in others]
+    return blame_tensorflow(end.candidate.label, runs, verdicts.get(RELOADED))
 
 
 def _expect(known: list[_Expected], reference: Witness, candidate: _Candidate, case: Case) -> _Expected:
@@ -199,7 +274,7 @@ def _label(witnesses: Sequence[Witness], models: Sequence[Any], names: Sequence[
         raise InputError(f"{len(names)} names for {len(witnesses)} candidates")
     labels = list(names) if names is not None else [_label_of(model, w) for model, w in zip(models, witnesses)]
     unique = [label if labels.count(label) == 1 else f"{label} #{n + 1}" for n, label in enumerate(labels)]
-    return [_Candidate(label, witness) for label, witness in zip(unique, witnesses)]
+    return [_Candidate(*entry) for entry in zip(unique, witnesses, models)]
 
 
 def _label_of(model: Any, witness: Witness) -> str:

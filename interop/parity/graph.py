@@ -22,7 +22,21 @@ import numpy.typing as npt
 from interop.errors import InteropError
 from interop.extras import loaded, require
 
-__all__ = ["Execution", "Graph", "Origin", "Store", "execute", "open_graph", "origin_of", "segment_of", "submodel"]
+__all__ = [
+    "PREFIX",
+    "Execution",
+    "Graph",
+    "Origin",
+    "Store",
+    "execute",
+    "initializer",
+    "inputs_of",
+    "open_graph",
+    "origin_of",
+    "run_model",
+    "segment_of",
+    "submodel",
+]
 
 Array = npt.NDArray[Any]
 
@@ -233,7 +247,11 @@ def segment_of(graph: Graph, value: str, known: Mapping[str, Any]) -> list[int]:
 
 
 def submodel(
-    graph: Graph, nodes: Sequence[Any], values: Mapping[str, Array], pinned: Mapping[str, Any], outputs: Sequence[str] = ()
+    graph: Graph,
+    nodes: Sequence[Any],
+    values: Mapping[str, Array],
+    pinned: Mapping[str, Any],
+    outputs: Sequence[str] = (),
 ) -> tuple[Any, dict[str, Array]]:
     """A model of some nodes and what to feed it with.
 

@@ -8,6 +8,7 @@ from html import escape
 
 from interop.parity.compare import OutputComparison
 from interop.parity.figures import DECADES
+from interop.parity.html_layers import STYLE, to_section
 from interop.parity.report import COLUMNS, NUMERIC, ParityReport
 
 __all__ = ["to_fragment", "to_html"]
@@ -48,7 +49,7 @@ def to_fragment(report: ParityReport) -> str:
     state = "pass" if report.passed else "fail"
     word = "Same function" if report.passed else "Not the same function"
     parts = [
-        f"<style>{_STYLE}</style>",
+        f"<style>{_STYLE}{STYLE}</style>",
         '<div class="parity">',
         f'<h1 class="{state}">{word}</h1>',
         f"<p>{escape(report.summary).replace(chr(10), '<br>')}</p>",
@@ -57,6 +58,8 @@ def to_fragment(report: ParityReport) -> str:
         "<h2>All runs</h2>",
         f'<div class="wide">{_table(report)}</div>',
         *_reasons(report),
+        to_section(report.first_difference) if report.first_difference is not None else "",
+        *_witnesses(report),
         f'<p class="soft">Reference {escape(report.reference)}, seed {report.seed}. {escape(_versions(report))}</p>',
         "</div>",
     ]
@@ -74,6 +77,18 @@ def _reasons(report: ParityReport) -> Iterator[str]:
     if report.skipped:
         items = (f"{escape(case)}: {escape(reason)}" for case, reason in report.skipped.items())
         yield f"<h2>Skipped inputs</h2><ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
+
+
+def _witnesses(report: ParityReport) -> Iterator[str]:
+    """The same candidate by other ways."""
+    if not report.witnesses:
+        return
+    verdicts = (("pass", "agrees") if result.passed else ("fail", result.reason) for result in report.witnesses)
+    rows = [
+        f'<li>{escape(result.candidate)}: <span class="{state}">{escape(text)}</span></li>'
+        for result, (state, text) in zip(report.witnesses, verdicts)
+    ]
+    yield f"<h2>Witnesses</h2><p><b>{escape(report.blame)}</b></p><ul>{''.join(rows)}</ul>"
 
 
 def _table(report: ParityReport) -> str:
@@ -121,7 +136,8 @@ def _histogram(output: OutputComparison) -> str:
         box = f'x="{position * width + 2}" y="{height - tall:.1f}" width="{width - 4}" height="{tall:.1f}"'
         bars.append(f'<rect {box} fill="var(--bar)"><title>{DECADES[position]}: {count}</title></rect>')
     labels = "".join(
-        f'<text x="{position * width + width / 2}" y="{height + 12}" text-anchor="middle">{label}</text>'
+        f'<text x="{position * width + (width / 2 if position else 0)}" y="{height + 12}" '
+        f'text-anchor="{"middle" if position else "start"}">{label}</text>'
         for position, label in enumerate(DECADES)
         if position % 3 == 0
     )

@@ -182,7 +182,7 @@ class _Process:
         paths = os.pathsep.join(path for path in sys.path if path)  # modules are found where this process finds them
         with self._words.open("wb") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, str(folder)],
+                [sys.executable, "-P", "-c", _PROGRAM, str(folder)],  # a file here called onnx.py is not the library
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -359,7 +359,7 @@ def check_isolated(
         timeout: seconds for one run of a candidate.
         trust: see ``Isolated``.
         names: labels of the candidates in the report.
-        **options: see ``interop.check``.
+        **options: see ``interop.check``; ``locate`` is off unless asked for, because it runs parts of a candidate here.
 
     Raises:
         InteropError: as ``interop.check``, and for a candidate that cannot be loaded for a reason that loading gives.
@@ -376,7 +376,7 @@ def check_isolated(
             models.append(Isolated(word, timeout=timeout, trust=trust, naming=naming))
             stack.callback(models[-1].close)
         try:
-            return check(opened, *models, names=labels, **options)
+            return check(opened, *models, names=labels, **{"locate": False, **options})
         except InputError as error:
             dead = {label: model.failure for label, model in zip(labels, models) if model.failure}
             if not dead:

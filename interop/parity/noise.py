@@ -32,7 +32,17 @@ from interop.parity.variants import Float64, Jitter
 from interop.parity.witness import ModuleWitness, Witness
 from interop.signature import Signature
 
-__all__ = ["FACTOR", "FLOOR_ULP", "PERTURBED_FLOOR_ULP", "RMS_FACTOR", "Noise", "allowances_of", "measure", "wavering"]
+__all__ = [
+    "FACTOR",
+    "FLOOR_ULP",
+    "PERTURBED_FLOOR_ULP",
+    "RMS_FACTOR",
+    "Noise",
+    "allowances_of",
+    "measure",
+    "move",
+    "wavering",
+]
 
 Array = npt.NDArray[Any]
 
@@ -97,13 +107,13 @@ def measure(witness: Witness, tensors: Mapping[str, Any], naming: Signature | No
             samples = [witness.run(tensors, naming, Jitter(seed + number)) for number in range(SAMPLES)]
             return Noise("float64", truths, tuple(samples))
     rng = np.random.default_rng([seed, 1])
-    moved = [{name: _move(as_numpy(value), rng) for name, value in tensors.items()} for _ in range(SAMPLES)]
+    moved = [{name: move(as_numpy(value), rng) for name, value in tensors.items()} for _ in range(SAMPLES)]
     with contextlib.suppress(*MODEL_ERRORS):
         return Noise("perturbed inputs", {}, tuple(witness.run(inputs, naming) for inputs in moved))
     return Noise("perturbed inputs")
 
 
-def _move(values: Array, rng: np.random.Generator) -> Array:
+def move(values: Array, rng: np.random.Generator) -> Array:
     """Floats moved by one ulp up, down or not at all; zeros stay."""
     dtype = dtype_of(values.dtype)
     if not dtype.is_floating:

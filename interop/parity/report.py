@@ -10,6 +10,7 @@ from typing import Any
 
 from interop.errors import ParityError
 from interop.parity.compare import OutputComparison
+from interop.parity.difference import Difference, Layer
 
 __all__ = ["CaseResult", "ParityReport"]
 
@@ -46,6 +47,9 @@ class ParityReport:
         skipped: ``{case: reason}`` of made inputs that the reference itself did not take.
         seed: what made the inputs.
         versions: of the packages that took part.
+        first_difference: the first operator of a failed candidate that differs, where it could be found.
+        witnesses: results of the failed candidates by other ways, see ``interop.parity.blame``.
+        blame: who stands alone, one sentence, or empty.
     """
 
     reference: str
@@ -54,6 +58,9 @@ class ParityReport:
     skipped: dict[str, str] = field(default_factory=dict)
     seed: int = 0
     versions: dict[str, str] = field(default_factory=dict)
+    first_difference: Difference | None = None
+    witnesses: tuple[CaseResult, ...] = ()
+    blame: str = ""
 
     @property
     def passed(self) -> bool:
@@ -80,13 +87,16 @@ class ParityReport:
     def summary(self) -> str:
         """The verdict in one or two lines."""
         if self.passed:
-            return f"{' and '.join(self.candidates)} compute the same as {self.reference} on all {len(self.cases)} runs"
+            verb = "computes" if len(self.candidates) == 1 else "compute"
+            return f"{' and '.join(self.candidates)} {verb} the same as {self.reference} on all {len(self.cases)} runs"
         if not self.failures:
             left = [name for name in self.candidates if name not in {result.candidate for result in self.cases}]
             return f"nothing was compared with {' and '.join(left)}, which is not a pass: no set of inputs ran"
         first = self.failures[0]
         where = f"{first.candidate} differs from {self.reference} on inputs {first.case!r}: {first.reason}"
-        return f"{where}\n{len(self.failures)} of {len(self.cases)} runs failed"
+        lines = [where, f"{len(self.failures)} of {len(self.cases)} runs failed"]
+        lines += [str(self.first_difference)] if self.first_difference is not None else []
+        return "\n".join([*lines, *([f"to blame: {self.blame}"] if self.blame else [])])
 
     def raise_for_failure(self) -> ParityReport:
         """Raise unless everything passed.
@@ -137,7 +147,9 @@ class ParityReport:
 
     def to_json(self, indent: int | None = None) -> str:
         """The report as JSON; numbers that JSON lacks are the strings ``"inf"``, ``"-inf"`` and ``"nan"``."""
-        data = {"passed": self.passed, "summary": self.summary} | asdict(self)
+        found = self.first_difference
+        plain = replace(self, first_difference=found.without_evidence()) if found is not None else self
+        data = {"passed": self.passed, "summary": self.summary} | asdict(plain)
         return json.dumps(_plain(data), indent=indent, allow_nan=False)
 
     def to_markdown(self) -> str:
@@ -184,6 +196,9 @@ class ParityReport:
             data["skipped"],
             data["seed"],
             data["versions"],
+            _difference_from(data.get("first_difference")),
+            tuple(_case_from(item) for item in data.get("witnesses", ())),
+            data.get("blame", ""),
         )
 
 
@@ -258,6 +273,16 @@ def _case_from(data: dict[str, Any]) -> CaseResult:
 
 _TUPLES = ("histogram", "shape", "reference_shape", "worst_index", "worst_values")
 _TEXTS = ("name", "reason", "rule", "note", "dtype", "reference_dtype")
+
+
+def _difference_from(data: dict[str, Any] | None) -> Difference | None:
+    if data is None:
+        return None
+    figures = None if data["figures"] is None else _output_from(data["figures"])
+    layers = tuple(
+        Layer(**{**item, **{key: float(item[key]) for key in ("error", "local")}}) for item in data["layers"]
+    )
+    return Difference(**{**data, "figures": figures, "layers": layers, "nodes": tuple(data["nodes"])})
 
 
 def _output_from(data: dict[str, Any]) -> OutputComparison:

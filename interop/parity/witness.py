@@ -173,9 +173,7 @@ class ModuleWitness:
         states = itertools.chain(self.module.parameters(), self.module.buffers())
         return next((tensor.device for tensor in states), None)
 
-    def arguments(
-        self, values: Mapping[str, Any], naming: Signature | None
-    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    def arguments(self, values: Mapping[str, Any], naming: Signature | None) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """The arguments of a call, nested as the signature says."""
         if naming is not None and naming.arguments is not None:
             from interop.runtimes._rebuild import rebuild

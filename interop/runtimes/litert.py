@@ -7,7 +7,7 @@ import os
 import struct
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ METADATA_NAME = b"tensor_interop"
 
 _IDENTIFIER = b"TFL3"
 _SIZE_LIMIT = 8 << 20
-_DAMAGED = (struct.error, ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError, MemoryError)
 
 
 class LitertRuntime(Runtime):
@@ -78,11 +77,13 @@ class LitertRuntime(Runtime):
         path = Path(model) if isinstance(model, (str, os.PathLike)) else None
         where = str(path or "the model in memory")
         content = model if path is None else _map(path)
-        metadata = _read_metadata(_checked(content, where), where)
+        if bytes(content[4:8]) != _IDENTIFIER:
+            raise ModelFileError(f"{where}: not a LiteRT file: it does not have the identifier {_IDENTIFIER.decode()}")
         source = {"model_content": bytes(content)} if path is None else {"model_path": str(path)}
-        try:
+        try:  # the interpreter verifies that every table lies within the file and names only what the file has ...
             interpreter = litert.Interpreter(**source, num_threads=threads)
-            return cls(interpreter, _choose(interpreter, signature, where), metadata, path)
+            _require_subgraphs(content, where)  # ... but for this
+            return cls(interpreter, _choose(interpreter, signature, where), _read_metadata(content, where), path)
         except (ValueError, RuntimeError) as error:  # also names that are not UTF-8
             raise ModelFileError(f"{where}: LiteRT cannot load it: {str(error)[:500]}") from error
 
@@ -137,54 +138,12 @@ def _map(path: Path) -> Any:
         raise ModelFileError(f"{path}: cannot be read: {error}") from error
 
 
-def _checked(content: Any, where: str) -> Any:
-    """The file's tables, all read once: the interpreter itself follows offsets out of a damaged file.
-
-    Raises:
-        ModelFileError: a part lies outside the file, or names something that the file does not have.
-    """
-    if bytes(content[4:8]) != _IDENTIFIER:
-        raise ModelFileError(f"{where}: not a LiteRT file: it does not have the identifier {_IDENTIFIER.decode()}")
-    try:
-        model = schema.ModelT.InitFromPackedBuf(content, 0)
-        problem = next(_problems(model, len(content)), None)
-    except _DAMAGED as error:
-        problem = f"a table lies outside of it ({type(error).__name__})"
-    if problem:
-        raise ModelFileError(f"{where}: the file is damaged or truncated: {problem}")
-    return model
-
-
-def _problems(model: Any, size: int) -> Iterator[str]:
-    buffers, graphs = model.buffers or [], model.subgraphs or []
-    if not graphs:
-        yield "it has no graph"
-    for buffer in buffers:
-        if buffer.offset > 1 and buffer.offset + buffer.size > size:
-            yield "the data of a tensor lies outside of it"
-    for graph in graphs:
-        yield from _problems_of_graph(graph, len(buffers), len(model.operatorCodes or []))
-    for signature in model.signatureDefs or []:
-        if not 0 <= signature.subgraphIndex < len(graphs):
-            yield f"a signature calls graph {signature.subgraphIndex}"
-            continue
-        count = len(graphs[signature.subgraphIndex].tensors)
-        if any(not 0 <= item.tensorIndex < count for item in [*(signature.inputs or []), *(signature.outputs or [])]):
-            yield "a signature names a tensor that does not exist"
-
-
-def _problems_of_graph(graph: Any, buffers: int, codes: int) -> Iterator[str]:
-    tensors, operators = graph.tensors or [], graph.operators or []
-    if any(not 0 <= tensor.buffer < max(buffers, 1) for tensor in tensors):
-        yield "a tensor names a buffer that does not exist"
-    if any(not 0 <= operator.opcodeIndex < codes for operator in operators):
-        yield "an operator has a code that does not exist"
-    lists = [(graph.inputs, 0), (graph.outputs, 0)]
-    for operator in operators:
-        lists += [(operator.inputs, -1), (operator.outputs, 0), (operator.intermediates, -1)]
-    for indices, lowest in lists:  # -1 stands for an optional input that is not given
-        if indices is not None and any(not lowest <= index < len(tensors) for index in indices):
-            yield "an operator or the graph names a tensor that does not exist"
+def _require_subgraphs(content: Any, where: str) -> None:
+    model = schema.Model.GetRootAs(content)
+    for number in range(model.SignatureDefsLength()):
+        called, count = model.SignatureDefs(number).SubgraphIndex(), model.SubgraphsLength()
+        if called >= count:
+            raise ModelFileError(f"{where}: the file is damaged: a signature calls graph {called}, and it has {count}")
 
 
 def _graph_signature(runner: Any, where: str) -> Signature:
@@ -205,17 +164,16 @@ def _spec(name: str, detail: Mapping[str, Any], where: str, unranked: bool = Fal
     return TensorSpec(name, dtype, None if unranked and not dims else dims)
 
 
-def _read_metadata(model: Any, where: str) -> Any:
-    for entry in model.metadata or []:
-        if entry.name != METADATA_NAME:
-            continue
-        try:
-            data = bytes(model.buffers[entry.buffer].data)
-            if len(data) > _SIZE_LIMIT:
-                raise ValueError("it is too large")
-            return json.loads(data)
-        except (ValueError, TypeError, IndexError, RecursionError) as error:
-            warnings.warn(f"{where}: the stored metadata is ignored: {error}", stacklevel=3)
+def _read_metadata(content: Any, where: str) -> Any:
+    try:
+        model = schema.Model.GetRootAs(content)
+        entries = [model.Metadata(number) for number in range(model.MetadataLength())]
+        for entry in entries:
+            if entry.Name() == METADATA_NAME:
+                data = model.Buffers(entry.Buffer()).DataAsNumpy()
+                return json.loads(data.tobytes()) if data.size <= _SIZE_LIMIT else None
+    except (struct.error, ValueError, TypeError, AttributeError, RecursionError) as error:
+        warnings.warn(f"{where}: the stored metadata is ignored: {error}", stacklevel=3)
     return None
 
 
@@ -227,11 +185,15 @@ def _names(metadata: Any, graph: Signature, where: str) -> tuple[dict[str, str],
     found = []
     for kind, real in (("inputs", graph.input_names), ("outputs", graph.output_names)):
         given = names.get(kind) if isinstance(names, Mapping) else None
-        if not isinstance(given, Mapping) or sorted(map(str, given.values())) != sorted(real):
+        if not isinstance(given, Mapping) or not _is_permutation(list(given.values()), real):
             warnings.warn(f"{where}: the stored names are ignored: they are not those of the graph", stacklevel=3)
             return {}, {}
         found.append(dict(given))
     return found[0], found[1]
+
+
+def _is_permutation(given: list[Any], names: tuple[str, ...]) -> bool:
+    return all(isinstance(name, str) for name in given) and sorted(given) == sorted(names)
 
 
 def _inverse(names: Mapping[str, str]) -> dict[str, str]:

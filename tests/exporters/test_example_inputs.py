@@ -122,7 +122,7 @@ def test_transformers_model_exports_with_the_plain_call():
     assert exported.parity.passed
     assert exported.signature.input_names == ("input_ids",)
     assert "last_hidden_state" in exported.signature.output_names
-    assert exported.signature.symbols == ("batch",)
+    assert exported.signature.symbols == ("batch", "sequence")
 
 
 def test_vision_transformers_model_gets_images():

@@ -147,28 +147,40 @@ def test_files_that_are_something_else_are_refused():
         interop.load(b"PK\x03\x04" + b"\0" * 64, runtime="litert")
 
 
+def _writable(model):
+    for graph in model.subgraphs:
+        graph.inputs, graph.outputs = np.array(graph.inputs), np.array(graph.outputs)
+        for operator in graph.operators:
+            operator.inputs, operator.outputs = np.array(operator.inputs), np.array(operator.outputs)
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda model: model.subgraphs[0].operators[0].inputs.__setitem__(0, 999), "tensor that does not exist"),
-        (lambda model: model.subgraphs[0].outputs.__setitem__(0, -5), "tensor that does not exist"),
-        (lambda model: setattr(model.subgraphs[0].tensors[0], "buffer", 999), "buffer that does not exist"),
-        (lambda model: setattr(model.subgraphs[0].operators[0], "opcodeIndex", 99), "code that does not exist"),
-        (lambda model: setattr(model.signatureDefs[0], "subgraphIndex", 7), "a signature calls graph 7"),
-        (lambda model: setattr(model.signatureDefs[0].inputs[0], "tensorIndex", 999), "signature names a tensor"),
-        (lambda model: setattr(model, "subgraphs", []), "no graph"),
+        (lambda model: setattr(model.subgraphs[0].tensors[0], "buffer", 999), "out of range buffer 999"),
+        (lambda model: setattr(model.subgraphs[0].operators[0], "opcodeIndex", 99), "opcode_index 99"),
+        (lambda model: setattr(model.signatureDefs[0], "subgraphIndex", 7), "a signature calls graph 7, and it has 1"),
+        (lambda model: setattr(model.signatureDefs[0].inputs[0], "tensorIndex", 999), "Invalid tensor index 999"),
+        (lambda model: setattr(model.signatureDefs[0].inputs[0], "name", b"\xff"), "utf-8"),
+        (lambda model: setattr(model, "subgraphs", []), "No subgraph"),
     ],
 )
-def test_indices_that_lead_out_of_the_file_are_refused(affine, change, problem):
-    def writable(model):
-        for graph in model.subgraphs:
-            graph.inputs, graph.outputs = np.array(graph.inputs), np.array(graph.outputs)
-            for operator in graph.operators:
-                operator.inputs, operator.outputs = np.array(operator.inputs), np.array(operator.outputs)
-        change(model)
-
+def test_a_damaged_file_is_refused(affine, change, problem):
     with pytest.raises(ModelFileError, match=problem):
-        interop.load(_changed(affine, writable), runtime="litert")
+        interop.load(_changed(affine, change), runtime="litert")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.subgraphs[0].operators[0].inputs.__setitem__(0, 999),
+        lambda model: model.subgraphs[0].outputs.__setitem__(0, -5),
+    ],
+)
+def test_a_graph_that_names_tensors_it_does_not_have_fails_with_an_error(affine, change):
+    runtime = interop.load(_changed(affine, lambda model: (_writable(model), change(model))), runtime="litert")
+    with pytest.raises(InteropError, match="Invalid tensor index"):
+        runtime.run({"x": np.ones((2, 3), np.float32), "scale": np.float32(1)})
 
 
 def test_metadata_that_contradicts_the_graph_is_ignored_with_a_warning(affine):

@@ -1,4 +1,4 @@
-"""Run the suite: ``python -m tests.node_suite [PATTERN ...] [--live] [--workers N]``.
+"""Run the suite: ``python -m tests.node_suite [PATTERN ...] [--live] [--workers N] [--results FILE]``.
 
 Without patterns the whole suite runs, and its failures must be exactly the lines of ``known_failures.txt``.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import json
 import sys
 import time
 from pathlib import Path
@@ -31,12 +32,16 @@ def main() -> int:
     parser.add_argument("--live", action="store_true", help="run the live module, without saving and reloading")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds a case")
+    parser.add_argument("--results", type=Path, help="write {case: reason} here, an empty reason where it passed")
     options = parser.parse_args()
     from tests.node_suite.cases import all_cases
 
     names = [name for name in all_cases() if _wanted(name, options.patterns)]
     start = time.monotonic()
     outcomes = run_all(names, saved=not options.live, workers=options.workers, timeout=options.timeout)
+    if options.results is not None:
+        reasons = {outcome.name: outcome.reason for outcome in outcomes}
+        options.results.write_text(json.dumps(reasons, indent=1) + "\n", encoding="utf-8")
     failed = {outcome.name: outcome for outcome in outcomes if not outcome.passed}
     for outcome in failed.values():
         print(f"FAIL {outcome.name}: {outcome.reason}")

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from exporters.tensorflow._attention import (
     Mask,
+    attend,
     causal_positions,
     merge_heads,
     pad_mask,
     product,
     rotate,
-    softmax_rows,
     split_heads,
 )
 from exporters.tensorflow._table import lower
@@ -59,8 +59,7 @@ def attention(
     raw = _scores(Q, K, scale)
     capped = softcap * tf.tanh(raw / softcap) if softcap else raw
     precision = None if softmax_precision is None else tf_dtype(softmax_precision)
-    masked, weights = softmax_rows(capped, mask, precision)
-    Y = product(weights, V)
+    Y, masked, weights = attend(capped, V, mask, precision)
     shown = {AFTER_SOFTCAP: capped, AFTER_BIAS: masked, AFTER_SOFTMAX: weights}.get(qk_matmul_output_mode, raw)
     return merge_heads(Y) if packed else Y, K, V, shown
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from exporters.tensorflow._attention import Mask, merge_heads, product, rotate, softmax_rows, split_heads
+from exporters.tensorflow._attention import Mask, attend, merge_heads, product, rotate, split_heads
 from exporters.tensorflow._table import lower
 from exporters.tensorflow._tensors import RefusedError, rank_of, shape_of, static_shape
 
@@ -129,8 +129,8 @@ def _attend(q, k, v, mask, scale, softcap):
     scores = product(q * tf.cast(scale, q.dtype), k, transpose_right=True)
     if softcap:
         scores = softcap * tf.tanh(scores / softcap)
-    _, weights = softmax_rows(scores, mask, None)
-    return merge_heads(product(weights, v))
+    result, *_ = attend(scores, v, mask)
+    return merge_heads(result)
 
 
 @lower("GroupQueryAttention", domain=MICROSOFT, takes=("outputs",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from exporters.tensorflow._rows import multiply_rows
 from exporters.tensorflow._table import lower
 from exporters.tensorflow._tensors import RefusedError, rank_of, static_shape, through
 
@@ -23,6 +24,8 @@ def _mat_mul(a, b):
         return tf.squeeze(tf.matmul(a[tf.newaxis], b), -2)
     if rank_b == 1:
         return tf.linalg.matvec(a, b)
+    if rank_a is not None and rank_a > 2 and rank_b == 2 and a.shape[-1] and b.shape[-1]:
+        return multiply_rows(a, b)
     return tf.matmul(a, b)
 
 

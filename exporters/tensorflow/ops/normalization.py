@@ -72,12 +72,19 @@ def instance_normalization(input, scale, B, *, epsilon=1e-5):
 def layer_normalization(X, Scale, B=None, *, axis=-1, epsilon=1e-5, stash_type=1, outputs=1):
     rank = rank_of(X)
     axes = list(range(axis % rank, rank))
-    mean, var = tf.nn.moments(_wide(X), axes, keepdims=True)
-    y = _normalize(X, mean, var, Scale, B, epsilon)
+    wide = _wide(X)
+    mean = tf.reduce_mean(wide, axes, keepdims=True)
+    # From here on the deviation is all that is read: tf.nn.batch_normalization makes an outer product of the inverse and
+    # the scale, which costs more than both multiplications.
+    deviation = wide - mean
+    var = tf.reduce_mean(tf.square(deviation), axes, keepdims=True)
+    inverse = tf.math.rsqrt(var + tf.cast(epsilon, var.dtype))
+    y = deviation * inverse * tf.cast(Scale, wide.dtype)
+    y = tf.cast(y if B is None else y + tf.cast(B, wide.dtype), X.dtype)
     if outputs == 1:
         return y
     stash = tf_dtype(stash_type)
-    return y, tf.cast(mean, stash), tf.cast(tf.math.rsqrt(var + tf.cast(epsilon, var.dtype)), stash)
+    return y, tf.cast(mean, stash), tf.cast(inverse, stash)
 
 
 @lower("RMSNormalization")

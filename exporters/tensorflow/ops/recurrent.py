@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from exporters.tensorflow._cells import Activation, Direction, Layer, Step, activations_of, run_layer
+from exporters.tensorflow._rows import multiply_turned
 from exporters.tensorflow._table import lower
 
 
@@ -50,7 +51,7 @@ def _lstm_step(r: Any, functions: tuple[Activation, ...], peepholes: Any, input_
         return z if peephole is None else z + peephole * cell
 
     def step(z, h, c):
-        z_i, z_o, z_f, z_c = tf.split(z + tf.matmul(h, r, transpose_b=True), 4, axis=1)
+        z_i, z_o, z_f, z_c = tf.split(z + multiply_turned(h, r), 4, axis=1)
         i = gate(seen(z_i, p_i, c))
         f = 1 - i if input_forget else gate(seen(z_f, p_f, c))
         c = f * c + i * update(z_c)
@@ -95,7 +96,7 @@ def _linear_first_step(r: Any, bias: Any, functions: tuple[Activation, ...]) -> 
     gate, update = functions
 
     def step(x, h):
-        z = tf.matmul(h, r, transpose_b=True)
+        z = multiply_turned(h, r)
         if bias is not None:
             z = tf.nn.bias_add(z, bias)
         size = h.shape[1] if h.shape[1] is not None else tf.shape(h)[1]
@@ -145,6 +146,6 @@ def rnn(
     def make(part: Direction) -> tuple[Any, Step]:
         (function,) = chosen(part.index)
         bias = None if part.bias_w is None else part.bias_w + part.bias_r
-        return bias, lambda x, h: (function(x + tf.matmul(h, part.r, transpose_b=True)),)
+        return bias, lambda x, h: (function(x + multiply_turned(h, part.r)),)
 
     return run_layer(layer, make)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from exporters.tensorflow._layout import transpose as undo_or_transpose
 from exporters.tensorflow._movement import carried, dims_tensor, is_known, normal_axis, partial_dims, product
 from exporters.tensorflow._table import lower
 from exporters.tensorflow._tensors import RefusedError, rank_of, shape_of, static_shape, through
@@ -57,7 +58,7 @@ def transpose(data, *, perm=None):
     if order == list(range(len(order))):
         return data
     data, restore = carried(data)
-    return restore(tf.transpose(data, order))
+    return restore(undo_or_transpose(data, order))
 
 
 @lower("Squeeze", static=("axes",))

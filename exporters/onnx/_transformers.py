@@ -1,0 +1,104 @@
+"""Hugging Face Transformers: its own export patches around ours, and its caches among the results.
+
+Transformers knows which of its masks, attentions, experts and caches torch.export cannot follow, and ships replacements for
+them (``transformers.exporters``). They are in place only while a model of it is captured and translated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.attention
+
+from interop.extras import loaded
+
+__all__ = ["Preparation", "holds_transformers", "preparations", "token_axes"]
+
+
+@dataclass(frozen=True)
+class Help:
+    """What a preparation offers.
+
+    Attributes:
+        translations: for operators that torch.onnx lacks or gets wrong.
+        repair: called with the graph module of the captured program, which it may change.
+    """
+
+    translations: Mapping[Any, Any] = field(default_factory=dict)
+    repair: Callable[[Any], None] = lambda graph_module: None
+
+
+Preparation = contextlib.AbstractContextManager[Help]
+"""What surrounds a capture and its translation."""
+
+
+def preparations(model: Any) -> list[Preparation]:
+    """The ways to prepare an export of this model, in the order to try them."""
+    plain: Preparation = contextlib.nullcontext(Help())
+    return [_patched(model), plain] if holds_transformers(model) and _exporters() is not None else [plain]
+
+
+def holds_transformers(model: Any) -> bool:
+    """Whether the model, or a part of it, comes from Transformers."""
+    transformers = loaded("transformers")
+    if transformers is None or not isinstance(model, torch.nn.Module):
+        return False
+    return any(isinstance(module, transformers.PreTrainedModel) for module in model.modules())
+
+
+def token_axes(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The names of dim 1 of a Transformers model's token inputs: ``sequence``, or ``decoder_sequence`` for the decoder's.
+
+    Args:
+        arguments: the example's arguments by name.
+    """
+    axes = {}
+    for name, value in arguments.items():
+        is_tokens = torch.is_tensor(value) and value.ndim == 2 and not value.is_floating_point()
+        if is_tokens and name.endswith(("_ids", "_mask")):
+            axes[name] = "decoder_sequence" if name.startswith("decoder_") else "sequence"
+    return axes
+
+
+_NEEDED = {
+    "utils": ("apply_patches", "patch_attribute", "apply_fx_node_fixes"),
+    "exporter_dynamo": ("register_cache_pytrees_for_model", "reset_model_state"),
+    "exporter_onnx": ("_ONNX_TRANSLATION_TABLE",),
+}
+
+
+def _exporters() -> list[Any] | None:
+    """The modules of ``transformers.exporters`` that hold the patches, where this version of Transformers has them."""
+    try:
+        modules = [importlib.import_module(f"transformers.exporters.{name}") for name in _NEEDED]
+    except ImportError:
+        return None
+    complete = all(hasattr(module, name) for module, names in zip(modules, _NEEDED.values()) for name in names)
+    return modules if complete else None
+
+
+@contextlib.contextmanager
+def _patched(model: torch.nn.Module) -> Iterator[Help]:
+    found = _exporters()
+    assert found is not None  # asked before
+    utils, dynamo, onnx = found
+    for module in model.modules():
+        if isinstance(module, loaded("transformers").PreTrainedModel):  # type: ignore[union-attr]  # it is loaded
+            dynamo.register_cache_pytrees_for_model(module)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    with (
+        utils.apply_patches("onnx"),
+        # Transformers' version answers zeros where a float mask hides a whole row; eager torch answers the mean there.
+        utils.patch_attribute(torch.nn.functional, "scaled_dot_product_attention", lambda _: attention),
+        utils.apply_patches("dynamo"),
+        dynamo.reset_model_state(model),
+        # One attention kernel for capture and translation: the layouts of their results differ, and views depend on them.
+        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+    ):
+        yield Help(dict(onnx._ONNX_TRANSLATION_TABLE), partial(utils.apply_fx_node_fixes, "onnx"))

@@ -1,0 +1,68 @@
+"""Own translations and decompositions, for what torch.onnx answers wrong or does not answer.
+
+A translation is called by torch.onnx in place of its own and writes ONNX nodes; the name and order of its arguments are
+those of the torch operator. A decomposition rewrites one torch operator as others, before torch.onnx sees the program. Each
+entry says which report it answers, and has a test that fails without it and tells when torch.onnx no longer needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from exporters.onnx.corrections import (
+    attention,
+    division,
+    elementwise,
+    indexing,
+    pooling,
+    recurrent,
+    reduction,
+    scans,
+    sorting,
+    special,
+)
+
+__all__ = ["TRANSLATIONS", "DECOMPOSITIONS", "decompose"]
+
+_FAMILIES = (attention, elementwise, indexing, recurrent, reduction, scans, sorting, special)
+
+TRANSLATIONS: dict[Any, Callable[..., Any]] = {
+    operator: function for family in _FAMILIES for operator, function in family.TRANSLATIONS.items()
+}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    function: Callable[..., Any]
+    needed: Callable[[torch.fx.Node], bool]
+
+
+DECOMPOSITIONS: dict[Any, _Entry] = {
+    operator: _Entry(function, needed)
+    for family in (division, indexing, pooling)
+    for operator, (function, needed) in family.DECOMPOSITIONS.items()
+}
+
+
+def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program with the operators that need it rewritten; the same one where none does, which is the usual case."""
+    found = {node.target for node in _calls(program.graph_module) if _needed(node)}
+    if not found:
+        return program
+    table = {operator: DECOMPOSITIONS[operator].function for operator in found}
+    rewritten: torch.export.ExportedProgram = program.run_decompositions(table)
+    return rewritten
+
+
+def _calls(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    modules = [inner for inner in module.modules() if isinstance(inner, torch.fx.GraphModule)]
+    return [node for inner in modules for node in inner.graph.nodes if node.op == "call_function"]
+
+
+def _needed(node: torch.fx.Node) -> bool:
+    entry = DECOMPOSITIONS.get(node.target)
+    return entry is not None and entry.needed(node)

@@ -1,0 +1,229 @@
+"""Write ``docs/operators.md`` from the operator table: ``python -m tools.operators [--results FILE]``.
+
+What serves an operator is read from the table and from ONNX's own schemas. The counts of passing cases come from the strict
+list of known failures, which a run of the suite must reproduce, or from a run's own results where they are given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "operators.md"
+
+FIRST = {"": 13}
+"""The first opset of a domain that the table serves; 1 for the other domains."""
+
+MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator.
+
+    Attributes:
+        domain: ONNX domain, ``"ai.onnx"`` for the default one.
+        operator: its type.
+        how: what serves it, with the opsets.
+    """
+
+    domain: str
+    operator: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Count:
+    """The cases of ONNX's backend suite with this operator in the model, and how many of them pass."""
+
+    cases: int = 0
+    passing: int = 0
+
+
+def rows() -> list[Row]:
+    """All operators of the domains that the table knows, in order of domain and name."""
+    found = [_row(domain, operator) for domain, operator in _onnx_operators()]
+    runtime = _microsoft_operators()
+    return [*found, *(Row(MICROSOFT, name, "entry 1" if runtime[name] else "**missing**") for name in sorted(runtime))]
+
+
+def _onnx_operators() -> list[tuple[str, str]]:
+    import onnx
+
+    schemas = {(schema.domain, schema.name) for schema in onnx.defs.get_all_schemas_with_history()}
+    return sorted(key for key in schemas if key[0] in ("", "ai.onnx.ml") or key[0].startswith("ai.onnx.preview"))
+
+
+def _row(domain: str, operator: str) -> Row:
+    opsets = range(FIRST.get(domain, 1), _newest(domain) + 1)
+    served = [(opset, how) for opset in opsets if (how := _how(domain, operator, opset))]
+    text = ", ".join(_spans(served)) or f"not in opset {opsets[0]} and later; older models are upgraded first"
+    return Row(domain or "ai.onnx", operator, text)
+
+
+def _newest(domain: str) -> int:
+    import onnx
+
+    if domain == "":
+        return int(onnx.defs.onnx_opset_version())
+    return max(s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain)
+
+
+def _how(domain: str, operator: str, opset: int) -> str:
+    """What serves an operator at an opset; an empty string where the operator does not exist there."""
+    import onnx
+
+    from exporters.tensorflow import ops as _ops  # noqa: F401  # fills the table
+    from exporters.tensorflow._table import TABLE
+
+    try:
+        schema = onnx.defs.get_schema(operator, opset, domain)
+    except onnx.defs.SchemaError:
+        return ""
+    if (domain, operator) in TABLE.resolve({domain: opset}):
+        return "entry"
+    if schema.deprecated:
+        return ""
+    if schema.has_function:
+        return "function body" if _body_is_served(schema, opset) else "**missing** (its function body needs more)"
+    return "function body" if schema.has_context_dependent_function else "**missing**"
+
+
+def _body_is_served(schema: Any, opset: int) -> bool:
+    """Whether everything in a schema's function body is served."""
+    import onnx_ir as ir
+
+    from exporters.tensorflow._lowering import LoweringContext, find_unsupported
+
+    values = [ir.Value(name=f"x{number}") for number in range(max(schema.min_input, 1))]
+    node = ir.Node(schema.domain, schema.name, values, num_outputs=1)
+    opsets = {"": opset} if schema.domain == "" else {"": _newest(""), schema.domain: opset}
+    graph = ir.Graph(values, node.outputs, nodes=[node], opset_imports=opsets)
+    return not find_unsupported(ir.Model(graph, ir_version=10), LoweringContext(opsets))
+
+
+def _spans(served: list[tuple[int, str]]) -> Iterator[str]:
+    """``entry 13-17`` and so on: neighbouring opsets that are served alike."""
+    start = 0
+    for end in range(1, len(served) + 1):
+        if end == len(served) or served[end][1] != served[start][1]:
+            first, last = served[start][0], served[end - 1][0]
+            yield f"{served[start][1]} {first}" if first == last else f"{served[start][1]} {first} to {last}"
+            start = end
+
+
+def _microsoft_operators() -> dict[str, bool]:
+    """ONNX Runtime's own operators: name -> whether the table has an entry."""
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+    from exporters.tensorflow import ops as _ops  # noqa: F401  # fills the table
+    from exporters.tensorflow._table import TABLE
+
+    entries = {entry.operator for entry in TABLE.entries() if entry.domain == MICROSOFT}
+    known = {schema.name for schema in get_all_operator_schema() if schema.domain == MICROSOFT}
+    return {name: name in entries for name in known | entries}
+
+
+def counts(failed: Mapping[str, str]) -> dict[tuple[str, str], Count]:
+    """Cases and passes of every operator.
+
+    Args:
+        failed: names of the cases that fail.
+    """
+    from tests.node_suite.cases import all_cases
+
+    found: dict[tuple[str, str], Count] = {}
+    for name, case in all_cases().items():
+        for key in set(_operators(case.model.graph)) | {key for f in case.model.functions for key in _operators(f)}:
+            count = found.get(key, Count())
+            found[key] = Count(count.cases + 1, count.passing + (name not in failed))
+    return found
+
+
+def _operators(graph: Any) -> Iterator[tuple[str, str]]:
+    """``(domain, operator)`` of every node of a graph or function, also inside branches and loop bodies."""
+    for node in graph.node:
+        yield node.domain or "ai.onnx", node.op_type
+        for attribute in node.attribute:
+            for inner in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
+                yield from _operators(inner)
+
+
+def page(failed: Mapping[str, str], source: str) -> str:
+    """The page.
+
+    Args:
+        failed: case name -> reason of the cases that fail.
+        source: where that comes from.
+    """
+    import onnx
+
+    from tests.node_suite.cases import all_cases
+
+    every, table, total = rows(), counts(failed), len(all_cases())
+    onnx_rows, runtime_rows = ([row for row in every if (row.domain == MICROSOFT) is own] for own in (False, True))
+    lines = [
+        "# Operators of the TensorFlow format",
+        "",
+        "Written by `python -m tools.operators`; a test says when it is stale.",
+        "",
+        f"Served: {_served(onnx_rows)} operators of onnx {onnx.__version__} (opset {_newest('')}), and",
+        f"{_served(runtime_rows)} of ONNX Runtime's own (`{MICROSOFT}`).",
+        f"Of the {total} cases of ONNX's backend suite, {total - len(failed)} pass; {source}.",
+        "",
+        "*Entry*: a function of this project lowers it. *Function body*: it is expanded through the body that ONNX's schema gives.",
+        "Numbers are opsets of the operator's domain. *Cases* are those of the suite with the operator in their model; one that",
+        "fails counts against every operator in it, whichever is the cause. Where there is no case, there is no figure.",
+    ]
+    for domain in dict.fromkeys(row.domain for row in every):
+        lines += ["", f"## {domain}", "", "| operator | served by | cases | passing |", "|---|---|---|---|"]
+        for row in (row for row in every if row.domain == domain):
+            count = table.get((domain, row.operator), Count())
+            figures = f"{count.cases} | {count.passing}" if count.cases else "|"
+            lines.append(f"| {row.operator} | {row.how} | {figures} |")
+    return "\n".join([*lines, ""])
+
+
+def _served(every: Sequence[Row]) -> str:
+    return f"{sum('missing' not in row.how for row in every)} of {len(every)}"
+
+
+def rows_of_page(text: str) -> list[Row]:
+    """The rows that a page has."""
+    found, domain = [], ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            domain = line.removeprefix("## ")
+        elif line.startswith("| ") and not line.startswith("| operator "):
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            found.append(Row(domain, cells[0], cells[1]))
+    return found
+
+
+def _failed(results: Path | None) -> tuple[dict[str, str], str]:
+    from tests.node_suite.__main__ import KNOWN, known_failures
+    from tests.node_suite.cases import all_cases
+
+    if results is None:
+        return known_failures(), f"the others stand in `{KNOWN.relative_to(ROOT)}`, each with its cause"
+    outcomes: dict[str, str] = json.loads(results.read_text(encoding="utf-8"))
+    if missing := set(all_cases()) - set(outcomes):
+        sys.exit(f"{results} lacks {len(missing)} cases, such as {min(missing)}; run the whole suite with --results")
+    return {name: reason for name, reason in outcomes.items() if reason}, "counted in one run"
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(prog="python -m tools.operators", description=__doc__)
+    parser.add_argument("--results", type=Path, help="what `python -m tests.node_suite --results FILE` wrote")
+    PAGE.write_text(page(*_failed(parser.parse_args().results)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
