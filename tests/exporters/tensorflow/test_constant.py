@@ -207,5 +207,5 @@ def test_dropout_drops_in_training():
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 50])],
     )
     model = ir.from_proto(helper.make_model(graph))
-    assert (lower_model(model, training=True)(tf.constant(DATA))["y"].numpy() == 0).mean() > 0.4
+    assert (lower_model(model, training=True)(tf.constant(DATA), training=True)["y"].numpy() == 0).mean() > 0.4
     np.testing.assert_array_equal(lower_model(model)(tf.constant(DATA))["y"].numpy(), DATA)

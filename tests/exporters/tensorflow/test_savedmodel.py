@@ -116,14 +116,18 @@ def test_signature_has_the_onnx_names_exact_dtypes_and_none_for_symbols(tmp_path
     assert interop.load(tmp_path / "m").signature.output_names == ("b_first", "a_second", "half")
 
 
-def test_weights_are_variables_under_their_torch_names(tmp_path):
+@pytest.mark.parametrize("trainable", [False, True])
+def test_weights_are_variables_under_their_torch_names(tmp_path, trainable):
     model = models.load("mlp")
-    export_model(model, "tensorflow", path=tmp_path / "m")
+    export_model(model, "tensorflow", path=tmp_path / "m", options={"trainable": trainable})
     loaded = tf.saved_model.load(str(tmp_path / "m"))
     parameters = dict(model.named_parameters())
     assert set(loaded.weights) >= set(parameters)
     for name, parameter in parameters.items():
-        np.testing.assert_array_equal(loaded.weights[name].numpy(), parameter.detach().numpy())
+        value = parameter.detach().numpy()
+        # A model that does not train has its matrices in the layout of TensorFlow's own layers: (in, out).
+        expected = value.T if value.ndim == 2 and not trainable else value
+        np.testing.assert_array_equal(loaded.weights[name].numpy(), expected, strict=True)
 
 
 def test_nothing_large_is_a_constant_in_the_graph(tmp_path):
