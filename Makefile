@@ -32,7 +32,7 @@ types: install ## mypy
 	$(BIN)/mypy
 
 unit: install ## the tests
-	TF_CPP_MIN_LOG_LEVEL=3 $(PYTEST) -n $(WORKERS) --dist loadfile
+	TF_CPP_MIN_LOG_LEVEL=3 $(PYTEST) -n $(WORKERS) --dist loadfile -rs
 
 node-suite: install ## the ONNX backend suite through the TensorFlow exporter
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m tests.node_suite --workers $(WORKERS)

@@ -1,7 +1,7 @@
 """Cost of ``interop.convert`` on a tiny tensor, next to the raw public call that a careful user would write.
 
 Interleaved in one process: short blocks of calls to the raw route and to ``convert`` alternate, so that a busy machine
-slows both; the median of the ratios is the figure. ``python benchmarks/convert.py [--blocks N]``
+slows both; the median of the ratios is the figure. ``python -m benchmarks.convert [--blocks N]``
 """
 
 import argparse

@@ -102,6 +102,10 @@ def _serve(pipe: Connection, saved: bool) -> None:
 
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
+    from interop.extras import require
+
+    require("tensorflow", "to run the suite")  # holds back its start-up notes
+
     from tests.node_suite.cases import all_cases
     from tests.node_suite.convert import run_case
 
