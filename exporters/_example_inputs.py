@@ -74,16 +74,12 @@ def _is_single_argument(model: Any, inputs: Mapping[Any, Any]) -> bool:
     return not (set(inputs) <= names or takes_any)
 
 
-def _as_call(model: Any, found: Any) -> ExampleInputs:
-    return _given(model, found)
-
-
 def _own(model: Any) -> ExampleInputs | None:
     example = getattr(model, "example_inputs", None)
     torch = loaded("torch")
     if not callable(example) or torch is None or not isinstance(model, torch.nn.Module):
         return None
-    args, named = _as_call(model, example())
+    args, named = _given(model, example())
     extra = getattr(model, "example_kwargs", None)
     return args, named | (dict(extra()) if callable(extra) else {})
 
@@ -98,7 +94,7 @@ def _program(model: Any) -> ExampleInputs | None:
 
 def _lightning(model: Any) -> ExampleInputs | None:
     example = getattr(model, "example_input_array", None)
-    return None if example is None else _as_call(model, example)
+    return None if example is None else _given(model, example)
 
 
 def _transformers(model: Any) -> ExampleInputs | None:

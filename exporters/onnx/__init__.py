@@ -16,7 +16,7 @@ from exporters.onnx._artifact import OnnxArtifact
 from exporters.onnx._capture import Captured, capture
 from exporters.onnx._dropout import dropout_kept, switch_off_dropout
 from exporters.onnx._metadata import stamp
-from exporters.onnx._source import load_source
+from exporters.onnx._source import is_source, load_source
 from exporters.onnx._structures import argument_structures, output_names, result_structure
 from exporters.onnx._transformers import preparations
 from exporters.onnx._translate import rename_boundary, rename_dims, translate
@@ -58,7 +58,7 @@ class OnnxExporter:
 
     def takes(self, model: Any) -> bool:
         """ONNX files and models in memory, which pass through unchanged."""
-        return load_source(model) is not None
+        return is_source(model)
 
     def export(self, request: ExportRequest) -> OnnxArtifact:
         """Export a torch module or ExportedProgram; see ``exporters._request.Exporter``."""

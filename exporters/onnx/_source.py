@@ -16,7 +16,12 @@ from exporters.onnx._artifact import OnnxArtifact
 from exporters.onnx._metadata import read_parameters, read_signature
 from interop.errors import ModelFileError
 
-__all__ = ["load_source"]
+__all__ = ["is_source", "load_source"]
+
+
+def is_source(model: Any) -> bool:
+    """Whether ``load_source`` takes a model of this kind; nothing is opened."""
+    return isinstance(model, (OnnxArtifact, onnx.ModelProto, ir.Model, str, os.PathLike))
 
 
 def load_source(model: Any) -> OnnxArtifact | None:

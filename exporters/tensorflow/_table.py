@@ -16,15 +16,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-__all__ = ["DOMAINS", "Lowering", "OperatorTable", "TABLE", "lower", "lower_all"]
+__all__ = ["Lowering", "OperatorTable", "TABLE", "lower", "lower_all"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 CONTEXT = frozenset({"outputs", "training", "values"})
 """What a lowering may ask for beside the schema: ``outputs`` is the number of outputs that the node has, ``training`` is
 whether BatchNormalization and Dropout behave as in training, ``values`` are the values in force by name (for Gradient)."""
-
-DOMAINS = {"": "ai.onnx", "ai.onnx.ml": "ai.onnx.ml", "com.microsoft": "com.microsoft"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import tensorflow as tf
 
@@ -88,8 +87,3 @@ def _array(value: Any) -> Any:
     if array.dtype == object:
         return np.vectorize(lambda item: item.decode() if isinstance(item, bytes) else item, otypes=[object])(array)
     return array
-
-
-def model_of(case: Case) -> onnx.ModelProto:
-    """The case's model, for looking at it."""
-    return case.model
