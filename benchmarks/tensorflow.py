@@ -3,7 +3,8 @@
 python -m benchmarks.tensorflow [--models resnet50 bert ...] [--rounds 20] [--quick] [--graphs]
 
 All four run in turns in one process (A B C D A B C D ...), so that a busy machine slows all of them; the figures are medians
-and ratios of medians. Conversion, from the ONNX graph in memory to the saved SavedModel, is measured in a process of its own:
+and ratios of medians. Each turn begins with a pause and a call that is not timed: torch's threads spin for a while
+after its call, which would slow the side that comes next, and none but that one. Conversion, from the ONNX graph in memory to the saved SavedModel, is measured in a process of its own:
 its seconds, and its peak of memory in multiples of the model's weights, which the ONNX graph holds once already.
 """
 
@@ -35,6 +36,8 @@ from exporters import export_model
 from exporters.tensorflow import ATTENTION_OPSET
 
 WARM_UP = 3
+SETTLE = 0.02
+"""Seconds until the threads of the side before are asleep."""
 SIDES = ("exported", "keras", "onnxruntime", "torch")
 
 
@@ -87,6 +90,8 @@ def measure(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, tu
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for _ in range(rounds + WARM_UP):
         for name, call in calls.items():
+            time.sleep(SETTLE)
+            call()
             wall, cpu = time.perf_counter(), time.process_time()
             call()
             times[name].append((time.perf_counter() - wall, time.process_time() - cpu))

@@ -9,6 +9,7 @@ import tensorflow as tf
 from exporters.tensorflow._cells import Activation, Direction, Layer, Step, activations_of, run_layer
 from exporters.tensorflow._rows import multiply_turned
 from exporters.tensorflow._table import lower
+from exporters.tensorflow._tensors import shape_of
 
 
 @lower("LSTM")
@@ -37,12 +38,28 @@ def lstm(
     def make(part: Direction) -> tuple[Any, Step]:
         peepholes = None if P is None else tf.split(P[part.index], 3)
         bias = None if part.bias_w is None else part.bias_w + part.bias_r
-        return bias, _lstm_step(part.r, chosen(part.index), peepholes, bool(input_forget))
+        if peepholes is None and not input_forget:
+            return bias, _lstm_step(part.r, chosen(part.index))
+        return bias, _peeping_step(part.r, chosen(part.index), peepholes, bool(input_forget))
 
     return run_layer(layer, make)
 
 
-def _lstm_step(r: Any, functions: tuple[Activation, ...], peepholes: Any, input_forget: bool) -> Step:
+def _lstm_step(r: Any, functions: tuple[Activation, ...]) -> Step:
+    """One step; the three gates, which lie side by side, share one activation, which is wide enough for several threads."""
+    gate, update, output = functions
+
+    def step(z, h, c):
+        size = shape_of(c, tf.int32)[1]
+        gates, new = tf.split(z + multiply_turned(h, r), [3 * size, size], axis=1)
+        i, o, f = tf.split(gate(gates), 3, axis=1)
+        c = f * c + i * update(new)
+        return o * output(c), c
+
+    return step
+
+
+def _peeping_step(r: Any, functions: tuple[Activation, ...], peepholes: Any, input_forget: bool) -> Step:
     """One step with peepholes ``(i, o, f)`` or None, and with an input gate that may stand for the forget gate too."""
     gate, update, output = functions
     p_i, p_o, p_f = peepholes or (None, None, None)
