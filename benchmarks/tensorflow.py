@@ -3,9 +3,10 @@
 python -m benchmarks.tensorflow [--models resnet50 bert ...] [--rounds 20] [--quick] [--graphs]
 
 All four run in turns in one process (A B C D A B C D ...), so that a busy machine slows all of them; the figures are medians
-and ratios of medians. Each turn begins with a pause and a call that is not timed: torch's threads spin for a while
-after its call, which would slow the side that comes next, and none but that one. Conversion, from the ONNX graph in memory to the saved SavedModel, is measured in a process of its own:
-its seconds, and its peak of memory in multiples of the model's weights, which the ONNX graph holds once already.
+and ratios of medians. Each turn begins with a pause and a call that is not timed: torch's threads spin for a while after its
+call, which would slow the side that comes next, and none but that one. Conversion, from the ONNX graph in memory to the saved
+SavedModel, is measured in a process of its own: its seconds, and its peak of memory in multiples of the model's weights, which
+the ONNX graph holds once already.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -14,6 +15,8 @@ from exporters.tensorflow._keras import as_keras_layer
 from exporters.tensorflow._module import LoweredModule
 from exporters.tensorflow._onnx_tf import OnnxTfModule, convert_with_onnx_tf
 from exporters.tensorflow._savedmodel import write_savedmodel
+from exporters.tensorflow._signatures import check_signatures
+from exporters.tensorflow._warmup import LIMIT, Warmup, make_warmup
 from interop import Runtime, Signature, load
 
 __all__ = ["TensorFlowArtifact", "TensorFlowExporter", "TensorFlowOptions", "as_keras_layer"]
@@ -30,6 +33,12 @@ class TensorFlowOptions:
         training: add a signature ``"training"`` in which BatchNormalization and ``nn.Dropout`` behave as in training; the
             serving signature stays as it is. Implies ``trainable``.
         version: write ``path/<version>/``, the layout that TensorFlow Serving watches; other versions there stay.
+        signatures: further signatures beside ``serving_default``: ``{"embed": "embedding"}`` or ``{"name": ["output", ...]}``.
+            Each gives these outputs of the model and takes those of its inputs that they need; what else the model computes is
+            not in it. They share the model's variables, and ``interop.load(path, signature="embed")`` runs them.
+        warmup: how many warm-up requests with the example inputs are written for each of these signatures (not for
+            ``"training"``), which TensorFlow Serving runs while it loads the model; True is one. An ONNX file has no example: then
+            the values are made up. The model's name in them is that of the folder.
         engine: ``"native"``, or ``"onnx-tf"``: the package of that name, as a second opinion. It knows operators up to opset
             16, makes the weights constants, and its result is always compared with ONNX Runtime, also with ``verify=False``.
     """
@@ -38,6 +47,8 @@ class TensorFlowOptions:
     trainable: bool = False
     training: bool = False
     version: int | None = None
+    signatures: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    warmup: int = 0
     engine: Literal["native", "onnx-tf"] = "native"
 
     def __post_init__(self) -> None:
@@ -47,6 +58,10 @@ class TensorFlowOptions:
             raise OptionsError("engine='onnx-tf' makes weights constants; a model that trains needs engine='native'")
         if self.version is not None and not (isinstance(self.version, int) and self.version >= 0):
             raise OptionsError(f"version is a whole number or None, got {self.version!r}")
+        if not isinstance(self.warmup, int) or not 0 <= self.warmup <= LIMIT:
+            raise OptionsError(f"warmup is a number of requests up to {LIMIT}, or True for one, got {self.warmup!r}")
+        if check_signatures(self.signatures) and self.engine == "onnx-tf":
+            raise OptionsError("engine='onnx-tf' gives one signature; further ones need engine='native'")
 
 
 ATTENTION_OPSET = 23
@@ -62,6 +77,8 @@ class TensorFlowArtifact:
         signature: inputs and outputs, and how they sit in the model's arguments.
         dims: what became of the dims that were wanted dynamic.
         notices: what the user should know.
+        version: the folder below the path, see ``TensorFlowOptions``.
+        warmup: what is written for TensorFlow Serving to run first.
     """
 
     module: LoweredModule | OnnxTfModule
@@ -69,6 +86,7 @@ class TensorFlowArtifact:
     dims: tuple[DimRecord, ...] = ()
     notices: tuple[str, ...] = ()
     version: int | None = None
+    warmup: Warmup | None = None
     format: str = "tensorflow"
 
     def write(self, path: Path) -> None:
@@ -76,6 +94,8 @@ class TensorFlowArtifact:
         (folder,) = self.files(path)
         folder.parent.mkdir(exist_ok=True)
         write_savedmodel(self.module, folder)
+        if self.warmup is not None:
+            self.warmup.write(folder, path.name)
 
     def files(self, path: Path) -> tuple[Path, ...]:
         """The folder that holds the model: the path itself, or its version."""
@@ -104,17 +124,20 @@ class TensorFlowExporter:
         options: TensorFlowOptions = request.options or TensorFlowOptions()
         trainable = options.trainable or options.training
         graph = _onnx_graph(request, options)
+        module: LoweredModule | OnnxTfModule
         if options.engine == "onnx-tf":
-            other = convert_with_onnx_tf(graph, request)
-            return TensorFlowArtifact(other, graph.signature, graph.dims, graph.notices, options.version)
-        module = lower_model(
-            graph.model,
-            graph.signature,
-            graph.parameters,
-            trainable=trainable,
-            training=options.training,
-        )
-        return TensorFlowArtifact(module, graph.signature, graph.dims, graph.notices, options.version)
+            module = convert_with_onnx_tf(graph, request)
+        else:
+            module = lower_model(
+                graph.model,
+                graph.signature,
+                graph.parameters,
+                trainable=trainable,
+                training=options.training,
+                signatures=check_signatures(options.signatures),
+            )
+        warmup = make_warmup(module, graph.signature, request, int(options.warmup)) if options.warmup else None
+        return TensorFlowArtifact(module, graph.signature, graph.dims, graph.notices, options.version, warmup)
 
 
 def _onnx_graph(request: ExportRequest, options: TensorFlowOptions) -> Any:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
+from exporters._graph.prepare import infer_shapes, prepare
 from exporters._graph_signature import signature_of
 from exporters.tensorflow import ops as _ops  # noqa: F401  # fills the operator table
 from exporters.tensorflow._fold import fold_weights
 from exporters.tensorflow._module import LoweredModule
-from exporters.tensorflow._prepare import infer_shapes, prepare
 from interop import Signature
 
 __all__ = ["lower_model"]
@@ -23,6 +23,7 @@ def lower_model(
     *,
     trainable: bool = False,
     training: bool = False,
+    signatures: Mapping[str, Sequence[str]] | None = None,
 ) -> LoweredModule:
     """Lower an ONNX model.
 
@@ -32,10 +33,12 @@ def lower_model(
         parameters: see ``LoweredModule``.
         trainable: whether parameters are trainable variables.
         training: see ``LoweredModule``.
+        signatures: see ``LoweredModule``.
 
     Raises:
         UnsupportedOperatorError: naming every node that TensorFlow cannot express.
         TranslationError: the model is older than the table and cannot be upgraded.
+        OptionsError: a further signature wants an output that the model does not have.
     """
     model = prepare(model)
     if signature is None or signature.arguments is None:
@@ -43,4 +46,6 @@ def lower_model(
         model = infer_shapes(model)
     if not (trainable or training):
         model, parameters = fold_weights(model, parameters)
-    return LoweredModule(model, signature, parameters, trainable=trainable, training=training)
+    return LoweredModule(
+        model, signature, parameters, trainable=trainable, training=training, signatures=signatures
+    )

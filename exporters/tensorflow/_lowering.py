@@ -11,16 +11,16 @@ import numpy as np
 import onnx_ir as ir
 import tensorflow as tf
 
-from exporters._provenance import user_frame
+from exporters._graph.function_bodies import TensorType, find_function
+from exporters._graph.nodes import array_of, domain_of, operator_name, plain_attribute, source_of, unsupported_node
 from exporters.errors import ExportError, Unsupported, UnsupportedOperatorError
-from exporters.tensorflow._functions import TensorType, find_function
 from exporters.tensorflow._layout import lower_in_layout
 from exporters.tensorflow._rows import lower_in_rows
 from exporters.tensorflow._table import TABLE, Lowering
 from exporters.tensorflow._tensors import RefusedError
 from interop.dtypes import DTYPES, dtype_of
 
-__all__ = ["Lowerer", "LoweringContext", "domain_of", "find_unsupported", "operator_name", "source_of"]
+__all__ = ["Lowerer", "LoweringContext", "find_unsupported"]
 
 # Folding is for shape arithmetic and small tables; larger results are cheaper to compute than to store.
 FOLD_INPUT_ELEMENTS = 4096
@@ -65,7 +65,7 @@ class LoweringContext:
     def inside(self, function: ir.Function, attributes: Mapping[str, Any]) -> LoweringContext:
         """The context of a function's body."""
         defaults = {
-            name: _plain(attribute) for name, attribute in function.attributes.items() if attribute.value is not None
+            name: plain_attribute(attribute) for name, attribute in function.attributes.items() if attribute.value is not None
         }
         opsets = dict(self.opsets) | dict(function.opset_imports)
         return replace(self, opsets=opsets, attributes=defaults | dict(attributes))
@@ -78,11 +78,13 @@ class Lowerer:
         self._context = context
         self._table = TABLE.resolve(context.opsets)
 
-    def run_graph(self, graph: ir.Graph | ir.Function, env: Environment, *, annotate: bool = False) -> tuple[Any, ...]:
+    def run_graph(
+        self, graph: ir.Graph | ir.GraphView | ir.Function, env: Environment, *, annotate: bool = False
+    ) -> tuple[Any, ...]:
         """Lower all nodes of a graph.
 
         Args:
-            graph: a graph, a subgraph or a function.
+            graph: a graph, a part of one, a subgraph or a function.
             env: its inputs and initializers, and all values that it captures.
             annotate: give results the shapes that the model declares for them.
 
@@ -100,7 +102,7 @@ class Lowerer:
                 if annotate:
                     results = tuple(_annotated(value, result) for value, result in zip(node.outputs, results))
         except RefusedError as error:
-            raise UnsupportedOperatorError("TensorFlow", [_unsupported(node, str(error))]) from error
+            raise UnsupportedOperatorError("TensorFlow", [unsupported_node(node, str(error))]) from error
         except _LOWERING_FAULTS as error:
             place = f" ({source})" if (source := source_of(node)) else ""
             raise ExportError(
@@ -157,7 +159,7 @@ class Lowerer:
             elif attribute.type == ir.AttributeType.GRAPH:
                 value = self._branch(attribute.as_graph(), env)
             else:
-                value = _plain(attribute)
+                value = plain_attribute(attribute)
             if value is not None:
                 found[name] = value
         return found
@@ -175,23 +177,6 @@ class Lowerer:
 
         branch.graph = graph  # type: ignore[attr-defined]  # Loop and Scan read the declared types of a body
         return branch
-
-
-def array_of(tensor: ir.TensorProtocol) -> np.ndarray[Any, Any]:
-    """The NumPy array of an ONNX tensor; strings become an object array of bytes."""
-    if tensor.dtype == ir.DataType.STRING:
-        return np.array(tensor.numpy(), dtype=object).reshape(tuple(tensor.shape.numpy()))
-    array: np.ndarray[Any, Any] = tensor.numpy()
-    return array
-
-
-def _plain(attribute: ir.Attr) -> Any:
-    """An attribute's value as a lowering takes it."""
-    if attribute.type == ir.AttributeType.TENSOR:
-        return array_of(attribute.as_tensor())
-    if attribute.type == ir.AttributeType.TENSORS:
-        return [array_of(tensor) for tensor in attribute.as_tensors()]
-    return list(attribute.value) if isinstance(attribute.value, tuple) else attribute.value
 
 
 def _call(entry: Lowering, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -269,26 +254,6 @@ def _type_of(value: Any) -> TensorType | None:
     return TensorType(dtype_of(value.dtype).onnx or 0, None if shape is None else tuple(shape))
 
 
-def domain_of(node: ir.Node) -> str:
-    """The node's domain, with the default one as an empty string."""
-    return "" if node.domain == "ai.onnx" else node.domain
-
-
-def operator_name(node: ir.Node) -> str:
-    """Operator type, with the domain where it is not the default one."""
-    domain = domain_of(node)
-    return f"{domain}::{node.op_type}" if domain else node.op_type
-
-
-def source_of(node: ir.Node) -> str:
-    """``file.py:line`` of the torch line that a node comes from, where the exporter left it."""
-    return user_frame(node.metadata_props.get("pkg.torch.onnx.stack_trace", ""))
-
-
-def _unsupported(node: ir.Node, reason: str) -> Unsupported:
-    return Unsupported(operator_name(node), node.name or "", reason, source_of(node))
-
-
 def _scope(name: str) -> str:
     """A node's name in the letters that TensorFlow takes for a scope."""
     safe = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name)
@@ -314,9 +279,9 @@ def _collect(
         name = operator_name(node)
         if function is None:
             inside = f" (in the body of {' > '.join(within)})" if within else ""
-            found.append(_unsupported(node, f"there is no lowering for it{inside}"))
+            found.append(unsupported_node(node, f"there is no lowering for it{inside}"))
         elif name in within:
-            found.append(_unsupported(node, "its function body calls itself"))
+            found.append(unsupported_node(node, "its function body calls itself"))
         else:
             _collect(function, context.inside(function, {}), found, (*within, name))
 

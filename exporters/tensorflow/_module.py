@@ -1,8 +1,8 @@
-"""The lowered model as a ``tf.Module``: variables under the parameters' names, one signature with the ONNX names."""
+"""The lowered model as a ``tf.Module``: variables under the parameters' names, signatures with the ONNX names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +10,12 @@ import numpy as np
 import onnx_ir as ir
 import tensorflow as tf
 
+from exporters._graph.nodes import array_of, domain_of
 from exporters.errors import OptionsError, UnsupportedOperatorError
 from exporters.tensorflow._boundary import decode, encode, part_specs
-from exporters.tensorflow._lowering import Lowerer, LoweringContext, array_of, domain_of, find_unsupported
+from exporters.tensorflow._lowering import Lowerer, LoweringContext, find_unsupported
 from exporters.tensorflow._names import safe_names, variable_names
+from exporters.tensorflow._signatures import part_of
 from exporters.tensorflow._storage import stored_order
 from exporters.tensorflow._table import TABLE
 from exporters.tensorflow._tensors import tf_dtype
@@ -39,15 +41,17 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
         trainable: whether parameters are trainable variables.
         training: offer a second signature in which BatchNormalization (with updates of its running statistics) and Dropout
             behave as in training.
+        signatures: ``{name: output names}`` of further signatures, see ``exporters.tensorflow._signatures``.
 
     Attributes:
         weights: ``{initializer name: variable}``. Filters of convolutions and matrices of linear and recurrent layers stand in
             TensorFlow's own layout, (height, width, in, out) and (in, out), where nothing else reads them and the module is
             not trainable; all others have the shape that they have in the graph.
-        interop_metadata: the signature and the name map, as they are stored in the SavedModel.
+        interop_metadata: the signatures and the name map, as they are stored in the SavedModel.
 
     Raises:
         UnsupportedOperatorError: naming every node that has no lowering.
+        OptionsError: a further signature wants an output that the model does not have.
     """
 
     def __init__(
@@ -58,12 +62,14 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
         *,
         trainable: bool = False,
         training: bool = False,
+        signatures: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         super().__init__(name="model")
         functions = dict(model.functions.items())
         context = LoweringContext(dict(model.opset_imports), functions)
         if unsupported := find_unsupported(model, context):
             raise UnsupportedOperatorError("TensorFlow", unsupported)
+        parts = {name: part_of(model.graph, signature, name, names) for name, names in (signatures or {}).items()}
         self._graph = model.graph
         self._signature = signature
         self._parts = [part for spec in signature.inputs for part in part_specs(spec)]
@@ -71,40 +77,47 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
         self.weights, self._constants = _split_initializers(model, parameters, trainable)
         initializers = model.graph.initializers
         self._orders = {} if trainable else {name: stored_order(initializers[name]) for name in self.weights}
-        self._concrete = self._trace(context)
-        self._training = self._trace(replace(context, training=True, update=self._update)) if training else None
+        whole = (model.graph, signature)
+        self._concrete = self._trace(context, *whole)
+        learning = replace(context, training=True, update=self._update)
+        self._training = self._trace(learning, *whole) if training else None
+        self._further_signatures = {name: part for name, (_, part) in parts.items()}
+        self._further = {name: self._trace(context, *part) for name, part in parts.items()}
 
-    def _trace(self, context: LoweringContext) -> Any:
+    def _trace(self, context: LoweringContext, graph: ir.Graph | ir.GraphView, signature: Signature) -> Any:
         lowerer = Lowerer(context)
 
         def forward(**inputs: Any) -> dict[str, Any]:
-            return self._forward(lowerer, inputs)
+            return self._forward(lowerer, graph, signature, inputs)
 
-        return tf.function(forward, autograph=False).get_concrete_function(**self._specs())
+        return tf.function(forward, autograph=False).get_concrete_function(**self._specs(signature))
 
     def _update(self, value: ir.Value, moved: Any) -> None:
         """Give a running statistic its new value."""
         if value.name in self.weights:
             self.weights[value.name].assign(moved)
 
-    def _specs(self) -> dict[str, tf.TensorSpec]:
+    def _specs(self, signature: Signature) -> dict[str, tf.TensorSpec]:
         return {
             self._input_names[part.name]: tf.TensorSpec(
                 _dims(part.shape), tf_dtype(part.dtype), name=self._input_names[part.name]
             )
-            for part in self._parts
+            for spec in signature.inputs
+            for part in part_specs(spec)
         }
 
-    def _forward(self, lowerer: Lowerer, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def _forward(
+        self, lowerer: Lowerer, graph: ir.Graph | ir.GraphView, signature: Signature, inputs: Mapping[str, Any]
+    ) -> dict[str, Any]:
         env: dict[ir.Value, Any] = {}
         for name, value in self._graph.initializers.items():
             weight = self.weights.get(name)
             env[value] = self._constants[name] if weight is None else _Read(weight, self._orders.get(name))
-        parts = {part.name: inputs[self._input_names[part.name]] for part in self._parts}
-        env.update(zip(_real_inputs(self._graph), (decode(spec, parts) for spec in self._signature.inputs)))
-        results = lowerer.run_graph(self._graph, _Reading(env), annotate=True)
+        parts = {part.name: inputs[self._input_names[part.name]] for s in signature.inputs for part in part_specs(s)}
+        env.update(zip(_real_inputs(graph), (decode(spec, parts) for spec in signature.inputs)))
+        results = lowerer.run_graph(graph, _Reading(env), annotate=True)
         outputs: dict[str, Any] = {}
-        for spec, result in zip(self._signature.outputs, results):
+        for spec, result in zip(signature.outputs, results):
             outputs |= encode(spec, result)
         return outputs
 
@@ -138,19 +151,27 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
         return self._concrete
 
     def signatures_to_save(self) -> dict[str, Any]:
-        """``serving_default``, and ``training`` where the module has it."""
+        """``serving_default``, ``training`` where the module has it, and the further signatures."""
         training = {} if self._training is None else {"training": self._training}
-        return {"serving_default": self._concrete, **training}
+        return {"serving_default": self._concrete, **training, **self._further}
 
     @property
     def interop_metadata(self) -> dict[str, Any]:
-        """Signature and name map as plain JSON data."""
+        """Signature and name map as plain JSON data, and under ``"signatures"`` the same of each further signature."""
+        data = self._metadata_of(self._signature)
+        data["names"]["variables"] = {name: variable.name.split(":")[0] for name, variable in self.weights.items()}
+        further = {name: self._metadata_of(signature) for name, signature in self._further_signatures.items()}
+        return data | {"signatures": further} if further else data
+
+    def _metadata_of(self, signature: Signature) -> dict[str, Any]:
+        inputs, outputs = (
+            [part.name for spec in specs for part in part_specs(spec)] for specs in (signature.inputs, signature.outputs)
+        )
         return {
-            "signature": self._signature.to_json(),
+            "signature": signature.to_json(),
             "names": {
-                "inputs": dict(self._input_names),
-                "outputs": {part.name: part.name for spec in self._signature.outputs for part in part_specs(spec)},
-                "variables": {name: variable.name.split(":")[0] for name, variable in self.weights.items()},
+                "inputs": {name: self._input_names[name] for name in inputs},
+                "outputs": {name: name for name in outputs},
             },
         }
 
@@ -180,7 +201,7 @@ def _dims(shape: tuple[Any, ...] | None) -> list[int | None] | None:
     return None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
 
 
-def _real_inputs(graph: ir.Graph) -> list[ir.Value]:
+def _real_inputs(graph: ir.Graph | ir.GraphView) -> list[ir.Value]:
     """The inputs without those that only give an initializer another value."""
     return [value for value in graph.inputs if value.name not in graph.initializers]
 

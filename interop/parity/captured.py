@@ -63,7 +63,7 @@ def look_inside(
     torch = require("torch", "to capture a module")
     args, kwargs = witness.arguments(witness.prepare(tensors), naming)
     with keep_rng(seed), evaluating(witness.module), torch.no_grad(), _quiet():
-        for shapes in (_dynamic_shapes(args, kwargs, tensors, naming), None):
+        for shapes in (_dynamic_shapes(witness.module, args, kwargs, tensors, naming), None):
             program = _capture(witness.module, tuple(args), dict(kwargs), shapes)
             names = {} if program is None else _match(program, graph)
             if names and program is not None:
@@ -77,6 +77,8 @@ def look_inside(
 def _capture(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any) -> Any:
     """The program as torch.onnx decomposes it, or None."""
     torch = require("torch", "to capture a module")
+    if args and isinstance(args[-1], dict) and not kwargs:
+        args = (*args, {})  # torch.onnx takes a dict that stands last for the keyword arguments
     try:
         exported = torch.onnx.export(
             module, args, kwargs=kwargs, dynamic_shapes=shapes, dynamo=True, optimize=False, verbose=False
@@ -86,7 +88,9 @@ def _capture(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes:
     return exported.exported_program
 
 
-def _dynamic_shapes(args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Any, naming: Signature | None) -> Any:
+def _dynamic_shapes(
+    module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Any, naming: Signature | None
+) -> Any:
     """The dims that the candidate has symbols for; the operators of a program are numbered by them."""
     torch = require("torch", "to capture a module")
     from torch.utils import _pytree as pytree
@@ -97,13 +101,11 @@ def _dynamic_shapes(args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Any
     }
     if not any(symbols.values()):
         return None
-    axes = iter([symbols.get(name, []) for name in tensors])
-
-    def dims(leaf: Any) -> Any:
-        return dict.fromkeys(next(axes, []), torch.export.Dim.DYNAMIC) if torch.is_tensor(leaf) else None
-
-    positional, named = pytree.tree_map(dims, (tuple(args), dict(kwargs)))
-    return (*positional, *named.values()) if not named else None if positional else named
+    leaves = [leaf for leaf in pytree.tree_leaves((tuple(args), dict(kwargs))) if torch.is_tensor(leaf)]
+    shapes = torch.export.ShapesCollection()  # which knows how torch wants dims nested
+    for axes, leaf in zip([symbols.get(name, []) for name in tensors], leaves):
+        shapes[leaf] = dict.fromkeys(axes, torch.export.Dim.DYNAMIC)
+    return shapes.dynamic_shapes(module, tuple(args), dict(kwargs))
 
 
 def _match(program: Any, graph: Graph) -> dict[str, str]:

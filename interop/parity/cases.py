@@ -56,7 +56,7 @@ def given_cases(inputs: Any, reference: Witness, candidates: Sequence[Witness]) 
     for position, batch in enumerate(_batches(inputs)):
         args, kwargs = _arguments(batch)
         if isinstance(reference, ModuleWitness):
-            reference.record(args, {} if isinstance(batch, Mapping) else kwargs)
+            reference.record(args, kwargs)
         yield Case(f"batch {position}", _bind(args, kwargs, first_signature(reference, candidates), reference))
 
 

@@ -24,7 +24,7 @@ from interop.extras import loaded, require
 from interop.parity.figures import as_numpy
 from interop.parity.variants import Variant
 from interop.signature import Signature
-from interop.structure import fill, pick
+from interop.structure import Leaf, Node, Structure, fill, pick
 
 __all__ = [
     "ModuleWitness",
@@ -39,6 +39,9 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class StructureError(InputError):
@@ -86,8 +89,30 @@ def naming_of(reference: Witness, candidate: Witness) -> Signature | None:
     if naming is None or own is None or naming.arguments is not None:
         return naming
     if set(naming.input_names) != set(own.input_names):
+        own = _renamed(own, naming)
+    if own is None:
         return naming
     return replace(naming, arguments=own.arguments, keywords=own.keywords, parameter_names=own.parameter_names)
+
+
+def _renamed(own: Signature, naming: Signature) -> Signature | None:
+    """A nesting under a file's names, which are in the order of the leaves; None where that cannot be.
+
+    torch.onnx calls an input that is an output too ``x_orig``; a name that both have must be in one place.
+    """
+    names, wanted = own.input_names, naming.input_names
+    if len(names) != len(wanted) or any((a in wanted or b in names) and a != b for a, b in zip(names, wanted)):
+        return None
+    renames = dict(zip(names, wanted))
+    arguments = None if own.arguments is None else _rename(own.arguments, renames)
+    return replace(own, arguments=arguments, keywords=_rename(own.keywords, renames))
+
+
+def _rename(node: Node, names: Mapping[str, str]) -> Node:
+    def rename(child: Structure) -> Structure:
+        return _rename(child, names) if isinstance(child, Node) else Leaf(names[child.name]) if isinstance(child, Leaf) else child
+
+    return replace(node, children=tuple(map(rename, node.children)))
 
 
 class RuntimeWitness:
@@ -147,15 +172,32 @@ class ModuleWitness:
         return {name: _to_torch(value, self._device()) for name, value in tensors.items()}
 
     def record(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Learn from a call how its arguments are nested, where they are and nothing says so yet."""
-        nested = any(isinstance(value, (tuple, list, Mapping)) for value in args)
-        if self.signature is not None or not (nested or kwargs):
-            return
-        from interop.runtimes import load
+        """Learn from a call how its arguments are nested, where they are and nothing says so yet.
 
-        runtime = load(copy.deepcopy(self.module))
-        runtime(*copy.deepcopy(tuple(args)), **copy.deepcopy(dict(kwargs)))
-        self.signature = runtime.signature
+        Keywords may also be the flat names of a file, which ``forward`` knows nothing of: those teach nothing.
+        """
+        if self.signature is not None or not self._is_nested(args, kwargs):
+            return
+        torch = require("torch", "to run a module")
+        from interop.runtimes.torch import TorchRuntime
+
+        def private(value: Any) -> Any:
+            return _to_torch(value, self._device()) if hasattr(value, "shape") else copy.deepcopy(value)
+
+        runtime = TorchRuntime(self.module)
+        with keep_rng(0), evaluating(self.module), contextlib.suppress(Exception):  # the run itself will say what is wrong
+            runtime._record(*torch.utils._pytree.tree_map(private, (tuple(args), dict(kwargs))))
+            self.signature = runtime.signature
+
+    def _is_nested(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """True for a call of ``forward`` that a list of tensors cannot make."""
+        try:
+            bound = inspect.signature(self.module.forward).bind(*args, **kwargs)
+        except (TypeError, ValueError):
+            return False
+        parameters = bound.signature.parameters
+        loose = any(parameters[name].kind is inspect.Parameter.VAR_KEYWORD for name in bound.arguments)
+        return loose or any(not hasattr(value, "shape") for value in (*args, *kwargs.values()))
 
     def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any], variant: Variant | None) -> Any:
         torch = require("torch", "to run a module")
@@ -181,9 +223,9 @@ class ModuleWitness:
             return fill(naming.arguments, values, rebuild), fill(naming.keywords, values, rebuild)
         if naming is not None and naming.inputs:
             naming.check_names(values)
-            return [values[name] for name in naming.input_names], {}
+            values = {name: values[name] for name in naming.input_names}
         parameters = inspect.signature(self.module.forward).parameters
-        if all(name in parameters for name in values):
+        if all(name in parameters and parameters[name].kind in _NAMED for name in values):
             return (), values
         return list(values.values()), {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from interop.runtimes._benchmark import Benchmark, measure, sample_inputs
 from interop.runtimes._rebuild import rebuild
 from interop.runtimes._stream import stream
 from interop.signature import Signature
+from interop.structure import Leaf
 
 __all__ = ["Runtime"]
 
@@ -104,13 +106,27 @@ class Runtime(abc.ABC):
         Raises:
             InputError: the arguments do not fit the signature.
         """
-        signature = self.signature
-        if signature.arguments is None and not kwargs and len(args) == len(signature.inputs):
-            inputs = {spec.name: value for spec, value in zip(signature.inputs, args)}
+        names, result = self._flat
+        if names is not None and not kwargs and len(args) == len(names):
+            inputs = dict(zip(names, args))
         else:
-            inputs = signature.bind(args, kwargs)
+            inputs = self.signature.bind(args, kwargs)
         outputs = self.run(inputs)
-        return signature.unflatten(outputs, rebuild)
+        return outputs[result] if result is not None else self.signature.unflatten(outputs, rebuild)
+
+    @functools.cached_property
+    def _flat(self) -> tuple[tuple[str, ...] | None, str | None]:
+        """The names of the arguments, where they are tensors one by one, and of the result, where it is one tensor."""
+        signature = self.signature
+        arguments, results, names = signature.arguments, signature.results, signature.output_names
+        result = results.name if isinstance(results, Leaf) else None
+        if results is None and len(names) == 1:
+            result = names[0]
+        if arguments is None:
+            return signature.input_names, result
+        leaves = [child.name for child in arguments.children if isinstance(child, Leaf)]
+        whole = len(leaves) == len(arguments.children) and not signature.keywords.children
+        return (tuple(leaves) if whole else None), result
 
     def map(self, items: Iterable[Any], *, batch_size: int | None = None, progress: bool = False) -> Iterator[Any]:
         """Run over items one batch at a time, holding no more than a batch; results come as they are asked for.

@@ -1,8 +1,8 @@
-"""ONNX Runtime: plain ``run`` over NumPy views where every dtype has a NumPy form, an IOBinding for the rest.
+"""ONNX Runtime: a binding by address for torch tensors in host memory, plain ``run`` for NumPy, an IOBinding for the rest.
 
-Both routes copy nothing for contiguous tensors on the CPU. Plain ``run`` is the fastest public route with fresh
-outputs; it cannot carry bfloat16, float8 or device memory. ``run_with_ort_values`` is never used: iterating its
-result costs one C++ exception, more than a small model.
+No route copies contiguous tensors on the CPU. Plain ``run`` is the fastest public route with fresh outputs; it cannot
+carry bfloat16, float8 or device memory. ``run_with_ort_values`` is never used: iterating its result costs one C++
+exception, more than a small model.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from interop.errors import ConversionError, InputError, InteropError, ModelFileE
 from interop.extras import loaded, require
 from interop.frameworks import TensorInfo, convert, describe, framework_of
 from interop.runtimes._base import Runtime
+from interop.runtimes._onnx_direct import Bound, Direct, open_direct, open_run
 from interop.runtimes._onnx_model import SIGNATURE_KEY, open_model
 from interop.runtimes._stored import read_signature
 from interop.signature import Dim, Signature, TensorSpec
@@ -57,11 +58,21 @@ class _Route(NamedTuple):
 
 @dataclass
 class _Kept:
-    """A binding whose outputs are the caller's own buffers, kept while the caller gives the same ones."""
+    """A binding whose outputs are the caller's own buffers, kept while the caller gives the same ones.
+
+    Attributes:
+        binding: the public one.
+        bound: the quick way to bind inputs to it, if there is one.
+        buffers: what the outputs were bound to; held, so that no other tensor can be taken for one of them.
+        marks: what shows that a buffer is the one that was bound.
+        spans: first address and end of each buffer.
+    """
 
     binding: Any
+    bound: Bound | None
     buffers: tuple[Any, ...] = ()
     marks: Sequence[Any] = ()
+    spans: Sequence[tuple[int, int]] = ()
 
 
 class OnnxRuntime(Runtime):
@@ -84,6 +95,8 @@ class OnnxRuntime(Runtime):
         self._bound = any(_element(node.type) not in _NUMPY_NAMES for node in nodes)
         self._plain = all(node.type in _PLAIN_OUTPUTS for node in session.get_outputs())
         self._containers = {node.name for node in nodes if not node.type.startswith("tensor(")}
+        self._run = open_run(session)
+        self._opened: tuple[Direct | None] | None = None  # not looked for yet
         self._local = threading.local()
 
     @classmethod
@@ -131,19 +144,28 @@ class OnnxRuntime(Runtime):
         Raises:
             InputError: an input or a buffer does not fit; the message names it, what was expected and what was given.
         """
-        owner, route = self._accept(inputs)
         if out:
-            return self._execute_into(inputs, owner, out)
-        if route is None:
-            return self._execute_bound(inputs, owner)
+            return self._execute_into(inputs, out)
+        try:
+            bound = self._local.bound
+        except AttributeError:  # the first run of this thread
+            bound = self._direct_binding()
+        if bound is not None:
+            try:
+                outputs: dict[str, Any] | None = bound.run(inputs, self._accept)
+            except _RUN_ERRORS as error:
+                raise self._failure(error) from error
+            if outputs is not None:
+                return outputs
+        owner, route = self._accept(inputs)
+        return self._execute_bound(inputs, owner) if route is None else self._execute_plain(inputs, route)
+
+    def _execute_plain(self, inputs: Mapping[str, Any], route: _Route) -> dict[str, Any]:
         try:
             feed = {name: take(value) for (name, value), take in zip(inputs.items(), route.takers)}
         except (RuntimeError, TypeError):  # a gradient or a lazy bit, which no dtype and no shape shows
             feed = {name: _to_numpy(value) for name, value in inputs.items()}
-        try:
-            outputs = self.session.run(self._names, feed)
-        except _RUN_ERRORS as error:
-            raise self._failure(error) from error
+        outputs = self._guarded(self._run, self._names, feed)
         if route.give is None:
             return dict(zip(self._names, outputs))
         return {name: route.give(value) for name, value in zip(self._names, outputs)}
@@ -162,69 +184,124 @@ class OnnxRuntime(Runtime):
         return _Route(takers, functools.partial(_give, owner=owner))
 
     def _execute_bound(self, inputs: Mapping[str, Any], owner: str) -> dict[str, Any]:
-        binding = self._own("fresh", self.session.io_binding)
+        binding = self._take("fresh", self.session.io_binding)
         try:
             self._bind_inputs(binding, inputs)
             for name in self._names:  # again on every run: a kept output would be overwritten by the next one
                 binding.bind_output(name, "cpu")
-            self._run_bound(binding)
+            self._guarded(self.session.run_with_iobinding, binding)
             return {name: self._give(name, value, owner) for name, value in zip(self._names, binding.get_outputs())}
         finally:
             binding.clear_binding_inputs()
             binding.clear_binding_outputs()
+            self._local.fresh = binding
 
-    def _execute_into(self, inputs: Mapping[str, Any], owner: str, out: Mapping[str, Any]) -> dict[str, Any]:
-        kept: _Kept = self._own("kept", lambda: _Kept(self.session.io_binding()))
+    def _execute_into(self, inputs: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, Any]:
+        kept: _Kept = self._take("kept", self._make_kept)
+        try:
+            return self._run_into(kept, inputs, out)
+        finally:
+            self._local.kept = kept
+
+    def _run_into(self, kept: _Kept, inputs: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, Any]:
         buffers = tuple([out.get(name) for name in self._names])
         fresh = [name for name, buffer in zip(self._names, buffers) if buffer is None]
-        if kept.marks != [_mark(buffer) for buffer in buffers] or len(fresh) + len(out) != len(self._names):
+        changed = kept.marks != [_mark(buffer) for buffer in buffers] or len(fresh) + len(out) != len(self._names)
+        if changed:
             self._bind_buffers(kept, out, buffers)
-        self._bind_inputs(kept.binding, inputs)
-        if not fresh:
-            self._run_bound(kept.binding)
-            return dict(zip(self._names, buffers))
+        held = None if kept.bound is None else kept.bound.point(inputs, self._accept)
+        if held is None:
+            return self._run_into_slowly(kept, inputs, fresh)
+        assert kept.bound is not None
+        if changed or kept.bound.moved:
+            _refuse_overlap(kept.bound.spans(held), kept.spans)
+        if fresh:
+            return self._run_partly(kept, fresh, "torch")
+        self._guarded(kept.bound.execute)
+        return dict(zip(self._names, buffers))
+
+    def _run_into_slowly(self, kept: _Kept, inputs: Mapping[str, Any], fresh: Sequence[str]) -> dict[str, Any]:
+        """By way of an OrtValue for each input: any framework, any layout."""
+        owner = self._accept(inputs).owner
+        if kept.bound is not None:
+            kept.bound.forget()
+        try:
+            values = self._bind_inputs(kept.binding, inputs)
+            _refuse_overlap([_span(value) for value in values], kept.spans)
+            return self._run_partly(kept, fresh, owner)
+        finally:
+            kept.binding.clear_binding_inputs()
+
+    def _run_partly(self, kept: _Kept, fresh: Sequence[str], owner: str) -> dict[str, Any]:
         for name in fresh:
             kept.binding.bind_output(name, "cpu")
-        self._run_bound(kept.binding)
-        values = zip(self._names, buffers, kept.binding.get_outputs())
+        self._guarded(self.session.run_with_iobinding, kept.binding)
+        values = zip(self._names, kept.buffers, kept.binding.get_outputs())
         return {name: self._give(name, value, owner) if mine is None else mine for name, mine, value in values}
 
-    def _bind_inputs(self, binding: Any, inputs: Mapping[str, Any]) -> None:
-        for name, value in inputs.items():
-            binding.bind_ortvalue_input(name, convert(value, "onnxruntime"))
+    def _bind_inputs(self, binding: Any, inputs: Mapping[str, Any]) -> list[Any]:
+        values = [convert(value, "onnxruntime") for value in inputs.values()]
+        for name, value in zip(inputs, values):
+            binding.bind_ortvalue_input(name, value)
+        return values
 
     def _bind_buffers(self, kept: _Kept, out: Mapping[str, Any], buffers: tuple[Any, ...]) -> None:
         if unknown := [name for name in out if name not in self._names]:
             raise InputError(f"out names {unknown}; the model's outputs are {self._names}")
-        kept.buffers = kept.marks = ()
+        kept.buffers = kept.marks = kept.spans = ()
         kept.binding.clear_binding_outputs()
         specs = {spec.name: spec for spec in self.signature.outputs}
+        spans = []
         for name, buffer in zip(self._names, buffers):  # all of them: outputs come back in the order of binding
             if buffer is None:
                 kept.binding.bind_output(name, "cpu")
-            else:
-                kept.binding.bind_ortvalue_output(name, _buffer(specs[name], buffer))
-        kept.buffers, kept.marks = buffers, [_mark(buffer) for buffer in buffers]
+                continue
+            value = _buffer(specs[name], buffer)
+            spans.append(_span(value))
+            _refuse_overlap(spans[-1:], spans[:-1])
+            kept.binding.bind_ortvalue_output(name, value)
+        kept.buffers, kept.marks, kept.spans = buffers, [_mark(buffer) for buffer in buffers], spans
 
     def _give(self, name: str, value: Any, owner: str) -> Any:
         # A graph input that is listed as an output comes back as the caller's own buffer; nobody expects that.
         return convert(value, owner, copy=True if name in self.signature.input_names else None)
 
-    def _own(self, key: str, make: Callable[[], Any]) -> Any:
-        """This thread's binding: bind, run and get are not one step, so threads must not share one."""
-        found = getattr(self._local, key, None)
-        if found is None:
-            found = make()
-            setattr(self._local, key, found)
-        return found
+    def _direct_binding(self) -> Bound | None:
+        """This thread's binding for torch tensors; None where there is no quick way, or nobody has imported torch."""
+        direct = self._direct
+        bound = Bound(direct) if direct is not None and direct.answers else None
+        if self._opened is not None:
+            self._local.bound = bound
+        return bound
 
-    def _run_bound(self, binding: Any) -> None:
+    @property
+    def _direct(self) -> Direct | None:
+        if self._opened is None and "torch" in sys.modules:
+            self._opened = (open_direct(self.session, self.signature),)
+        return None if self._opened is None else self._opened[0]
+
+    def _make_kept(self) -> _Kept:
+        binding = self.session.io_binding()
+        direct = self._direct
+        return _Kept(binding, None if direct is None else Bound(direct, binding._iobinding))
+
+    def _take(self, key: str, make: Callable[[], Any]) -> Any:
+        """This thread's binding, taken away until the run is over: bind, run and get are not one step.
+
+        Threads do not share one, and a run inside a run (a Python operator in the model) makes one of its own.
+        """
+        return vars(self._local).pop(key, None) or make()
+
+    def _guarded(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Call what ends in ONNX Runtime, with its errors turned into ours."""
         try:
-            self.session.run_with_iobinding(binding)
+            return call(*args)
         except _RUN_ERRORS as error:
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> InteropError:
+        if isinstance(error, InteropError):
+            return error
         if isinstance(error, (_STATE.InvalidArgument, ValueError)) or "INVALID_ARGUMENT" in str(error):
             return InputError(f"{self.path or 'the model'} refused its inputs: {error}")
         return InteropError(f"{self.path or 'the model'} failed while it ran: {error}")
@@ -358,6 +435,19 @@ def _buffer(spec: TensorSpec, buffer: Any) -> Any:
         return convert(buffer, "onnxruntime", copy=False)
     except ConversionError as error:
         raise InputError(f"out[{spec.name!r}] cannot be written in place: {error}") from error
+
+
+def _span(value: Any) -> tuple[int, int]:
+    """First address and end of an OrtValue."""
+    start = int(value.data_ptr())
+    return start, start + int(value.tensor_size_in_bytes())
+
+
+def _refuse_overlap(given: Sequence[tuple[int, int]], buffers: Sequence[tuple[int, int]]) -> None:
+    """A model may write an output before it has read all of an input."""
+    for start, end in given:
+        if any(start < other_end and other_start < end for other_start, other_end in buffers):
+            raise InputError("a buffer of out shares memory with an input or with another buffer; give separate memory")
 
 
 def _give(value: Any, owner: str) -> Any:

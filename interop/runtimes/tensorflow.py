@@ -25,7 +25,10 @@ tf = require("tensorflow", "to run a SavedModel")
 __all__ = ["METADATA_FILE", "TensorFlowRuntime"]
 
 METADATA_FILE = "assets.extra/tensor_interop.json"
-"""Where an exporter leaves ``{"signature": ..., "names": {"inputs": {...}, "outputs": {...}}}`` in a SavedModel."""
+"""Where an exporter leaves ``{"signature": ..., "names": {"inputs": {...}, "outputs": {...}}}`` in a SavedModel.
+
+A signature that has other inputs or outputs than the model stands under ``"signatures"`` with data of the same form.
+"""
 
 _SIZE_LIMIT = 8 << 20
 _TF_ERRORS = (tf.errors.OpError, ValueError, TypeError)
@@ -66,8 +69,9 @@ class TensorFlowRuntime(Runtime):
 
         Args:
             model: path of a SavedModel; what ``tf.saved_model.load`` gave; or a ``tf.Module`` with
-                ``serving_signature() -> ConcreteFunction`` and, optionally, ``interop_metadata``.
-            signature: which of the SavedModel's signatures to call.
+                ``serving_signature() -> ConcreteFunction`` and, optionally, ``interop_metadata`` and
+                ``signatures_to_save() -> {signature: ConcreteFunction}``.
+            signature: which of its signatures to call.
 
         Raises:
             ModelFileError: no SavedModel, a damaged one, or one without that signature.
@@ -79,15 +83,18 @@ class TensorFlowRuntime(Runtime):
             root = tf.saved_model.load(str(path))
         except (tf.errors.OpError, OSError, ValueError, KeyError, AttributeError) as error:
             raise ModelFileError(f"{path}: TensorFlow cannot load the SavedModel: {str(error)[:500]}") from error
-        return cls(root, _choose(root, signature, str(path)), _read_metadata(path), path)
+        function = _choose(getattr(root, "signatures", {}), signature, str(path))
+        return cls(root, function, _metadata_of(signature, _read_metadata(path)), path)
 
     @classmethod
     def _wrap(cls, model: Any, signature: str) -> TensorFlowRuntime:
         metadata = getattr(model, "interop_metadata", None)
         if callable(getattr(model, "serving_signature", None)):
-            return cls(model, model.serving_signature(), metadata)
+            known = {**getattr(model, "signatures_to_save", dict)(), "serving_default": model.serving_signature()}
+            function = _choose(known, signature, "the module in memory")
+            return cls(model, function, _metadata_of(signature, metadata))
         if isinstance(getattr(model, "signatures", None), Mapping):
-            return cls(model, _choose(model, signature, "the SavedModel in memory"), metadata)
+            return cls(model, _choose(model.signatures, signature, "the SavedModel in memory"), metadata)
         raise InputError(
             f"a {type(model).__qualname__} has no concrete signature; write it with model.export(folder) or "
             "tf.saved_model.save(..., signatures=...) and load that, or give it serving_signature()"
@@ -145,8 +152,7 @@ def _give(value: Any, owner: str) -> Any:
     return convert(value, owner)
 
 
-def _choose(root: Any, signature: str, where: str) -> Any:
-    signatures = getattr(root, "signatures", {})
+def _choose(signatures: Mapping[str, Any], signature: str, where: str) -> Any:
     if signature in signatures:
         return signatures[signature]
     has = f"it has {', '.join(sorted(signatures))}; choose one with signature=" if signatures else "it has none"
@@ -177,6 +183,12 @@ def _spec(name: str, spec: Any, where: str) -> TensorSpec:
         raise ModelFileError(f"{where}: {name!r} has the type {spec.dtype.name}, which is not supported") from error
     dims: tuple[Dim, ...] | None = None if spec.shape.rank is None else tuple(spec.shape.as_list())
     return TensorSpec(name, dtype, dims)
+
+
+def _metadata_of(signature: str, metadata: Any) -> Any:
+    """What is stored about one signature."""
+    further = metadata.get("signatures") if isinstance(metadata, Mapping) else None
+    return further[signature] if isinstance(further, Mapping) and signature in further else metadata
 
 
 def _read_metadata(path: Path) -> Any:

@@ -27,7 +27,7 @@ def _operators(model) -> list[str]:
 
 
 def _inferred(text: str):
-    from exporters.tensorflow._prepare import infer_shapes
+    from exporters._graph.prepare import infer_shapes
 
     return infer_shapes(ir.from_proto(parse(text)))
 

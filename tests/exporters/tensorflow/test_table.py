@@ -15,7 +15,7 @@ import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 import exporters.tensorflow.ops as ops_package
-from exporters.tensorflow._prepare import OPSET_FLOOR
+from exporters._graph.prepare import OPSET_FLOOR
 from exporters.tensorflow._table import CONTEXT, TABLE, Lowering, OperatorTable, lower
 
 OPS = Path(ops_package.__file__).parent
