@@ -44,7 +44,7 @@ bench-tensorflow: install ## exported models next to the same networks written i
 	$(BIN)/python -m benchmarks.tensorflow
 
 bench-parity: install ## planted faults: how many the check finds, and where
-	$(BIN)/python -m benchmarks.parity
+	$(BIN)/python -m benchmarks.parity --page
 
 zoo: install ## transformers families, small random configurations, plain calls
 	$(BIN)/python -m zoo

@@ -5,7 +5,11 @@ time, seeded. A fault is visible where its effect on some output, on some inputs
 float noise of the model there, or is none of size (a dtype, a shape, a NaN, an exception). The others are counted apart;
 a float64 run of the faulty file, which has no noise of its own, confirms the ones that the check passes.
 
-    python benchmarks/parity.py [--quick] [--json FILE] [--seed N] [--seeds N]
+The right exports, in every format that takes the model, are checked at three shapes with many seeds; none may fail.
+
+    python -m benchmarks.parity [--quick] [--page] [--models NAME ...] [--seed N] [--seeds N]
+
+``--page`` writes the figures and the histograms of right and faulty runs to docs/parity.md.
 """
 
 from __future__ import annotations
@@ -23,8 +27,6 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import numpy as np
 import onnx
 import onnx.reference
@@ -34,7 +36,9 @@ from onnx import TensorProto, numpy_helper
 
 import interop
 import models
+from benchmarks._histograms import Spread
 from benchmarks.faults import FAULTS
+from benchmarks.parity_page import write_page
 from exporters import export_model
 from interop.errors import InteropError
 from interop.parity.cases import Suite, made_cases
@@ -64,6 +68,7 @@ class Planted:
     place: str = ""
     effect: float = 0.0
     wide: float | None = None
+    spread: Spread = field(default_factory=Spread)
 
 
 @dataclass
@@ -82,22 +87,54 @@ class Subject:
     noise: list = field(default_factory=list)
 
 
+@dataclass
+class RightRuns:
+    """How the right exports of one model, or of all, fared.
+
+    Attributes:
+        runs: checks by format.
+        failed: checks that failed, by format.
+        refused: ``model, format: why`` for the exports that a format does not take.
+        spread: how far the outputs were from the truth.
+    """
+
+    runs: collections.Counter = field(default_factory=collections.Counter)
+    failed: collections.Counter = field(default_factory=collections.Counter)
+    refused: list = field(default_factory=list)
+    spread: Spread = field(default_factory=Spread)
+
+    def add(self, other):
+        self.runs.update(other.runs)
+        self.failed.update(other.failed)
+        self.refused += other.refused
+        self.spread.add(other.spread)
+
+
 def main(argv=None):
     options = parse(argv)
     start = time.monotonic()
-    names = QUICK_MODELS if options.quick else models.available()
+    names = options.models or (QUICK_MODELS if options.quick else models.available())
     jobs = [(name, number, options) for number, name in enumerate(names)]
-    planted, alarms, runs = [], 0, 0
-    for mine, failed, right in run_jobs(jobs, options.workers):
-        planted, alarms, runs = planted + mine, alarms + failed, runs + right
+    planted, rights = [], RightRuns()
+    for mine, right in run_jobs(jobs, options.workers):
+        planted += mine
+        rights.add(right)
         say(
-            f"{mine[0].model}: {summarize(mine)}, {failed} of {right} right runs failed, {time.monotonic() - start:.0f} s"
+            f"{mine[0].model}: {summarize(mine)}, {right.failed.total()} of {right.runs.total()} right runs failed, "
+            f"{time.monotonic() - start:.0f} s"
         )
-    result = summarize(planted) | {"false_alarms": alarms, "right_runs": runs, "seconds": time.monotonic() - start}
-    report(planted, result)
+    result = summarize(planted) | {
+        "false_alarms": rights.failed.total(),
+        "right_runs": rights.runs.total(),
+        "seconds": time.monotonic() - start,
+    }
+    report(planted, result, rights)
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=1), encoding="utf-8")
-    return 0 if alarms == 0 and result["detection"] >= 0.99 and result["exact"] >= 0.95 else 1
+    if options.page:
+        write_page(planted, result, rights, options.seeds)
+    good = rights.failed.total() == 0 and result["detection"] >= 0.99 and result["exact"] >= 0.95
+    return 0 if good else 1
 
 
 def run_jobs(jobs, workers):
@@ -111,7 +148,7 @@ def run_jobs(jobs, workers):
 
 
 def measure_model(job):
-    """The faults of one model, and how often its right export failed of how many runs."""
+    """The faults of one model, and how its right exports fared."""
     name, number, options = job
     torch.set_num_threads(1)  # these models are small, and the workers share the cores
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -119,16 +156,18 @@ def measure_model(job):
         subject = prepare(name, Path(folder), options.seed)
         planted = plant_all(subject, number, options)
         judge_all(subject, planted, Path(folder))
-        failed, runs = false_alarms(subject, Path(folder), options.seeds)
+        right = right_runs(subject, Path(folder), options.seeds)
     for one in planted:
         one.proto = None
-    return planted, failed, runs
+    return planted, right
 
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="60 faults in four models")
     parser.add_argument("--json", help="write the figures to this file")
+    parser.add_argument("--page", action="store_true", help="write docs/parity.md")
+    parser.add_argument("--models", nargs="+", choices=models.available(), help="only these")
     parser.add_argument("--seed", type=int, default=0, help="of the faults and inputs")
     parser.add_argument("--seeds", type=int, default=None, help="seeds of the part without faults (20, quick: 1)")
     parser.add_argument("--workers", type=int, default=2, help="processes, each at one model")
@@ -233,6 +272,9 @@ def judge_all(subject, planted, folder):
         one.found = True
         if one.case is None and result.case in names:
             one.case = names.index(result.case)
+    for result in report.cases:
+        if result.candidate != "right":
+            planted[int(result.candidate.split()[1])].spread.extend(result.outputs.values())
     for one in planted:
         graph = open_graph(one.proto)
         weigh(subject, one, graph)
@@ -317,20 +359,39 @@ def place(subject, one, graph):
     one.exact = one.place in one.nodes
 
 
-def false_alarms(subject, folder, seeds):
-    """The right export, optimised and as written, at three shapes, with other values each time."""
+def right_runs(subject, folder, seeds):
+    """The right exports, ONNX optimised and as written, at three shapes, with other values each time."""
+    right = RightRuns()
+    candidates = dict(right_candidates(subject, folder, right))
+    for seed in range(seeds):
+        checked = interop.check(
+            subject.module, *candidates.values(), names=list(candidates), seed=seed, locate=False, witnesses=False
+        )
+        for result in checked.cases:
+            right.runs[result.candidate] += 1
+            right.failed[result.candidate] += not result.passed
+            right.spread.extend(result.outputs.values())
+        for result in checked.failures:
+            say(f"FALSE ALARM {subject.name} seed {seed}: {result.candidate} on {result.case}: {result.reason}")
+    return right
+
+
+def right_candidates(subject, folder, right):
+    """Label and runtime of every right export; the formats that do not take the model are noted in ``right``."""
     plain = onnxruntime.SessionOptions()
     plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     plain.log_severity_level = 4
     path = folder / f"{subject.name}.onnx"
-    candidates = [interop.load(path), interop.load(path, session_options=plain)]
-    failed = runs = 0
-    for seed in range(seeds):
-        report = interop.check(subject.module, *candidates, seed=seed, locate=False, witnesses=False)
-        failed, runs = failed + len(report.failures), runs + len(report.cases)
-        for result in report.failures:
-            say(f"FALSE ALARM {subject.name} seed {seed}: {result.candidate} on {result.case}: {result.reason}")
-    return failed, runs
+    yield "onnx", interop.load(path)
+    yield "onnx, not optimised", interop.load(path, session_options=plain)
+    for target, suffix in (("tensorflow", ""), ("litert", ".tflite")):
+        other = folder / f"{subject.name}_{target}{suffix}"
+        try:
+            export_model(subject.module, target, path=other, verify=False)
+        except InteropError as error:
+            right.refused.append(f"{subject.name}, {target}: {str(error).splitlines()[0]}")
+        else:
+            yield target, interop.load(other)
 
 
 def summarize(planted):
@@ -348,7 +409,7 @@ def summarize(planted):
     }
 
 
-def report(planted, result):
+def report(planted, result, rights):
     rows = collections.defaultdict(list)
     for one in planted:
         rows[one.kind].append(one)
@@ -363,9 +424,13 @@ def report(planted, result):
         if one.seen and not (one.found and one.exact):
             what = "MISSED" if not one.found else f"located at {one.place!r}, planted at {sorted(one.nodes)}"
             print(f"  {one.model} {one.kind} #{one.number}: {what} (effect {one.effect:.3g} x noise)")
+    for line in rights.refused:
+        print(f"  not exported: {line}")
+    for target, runs in rights.runs.items():
+        print(f"  right exports, {target}: {rights.failed[target]} of {runs} runs failed")
     print(
         f"found {result['detection']:.2%} of the visible faults, located {result['exact']:.2%} at the exact node; "
-        f"{result['false_alarms']} of {result['right_runs']} runs of right exports failed; {result['seconds']:.0f} s"
+        f"{rights.failed.total()} of {rights.runs.total()} runs of right exports failed; {result['seconds']:.0f} s"
     )
 
 

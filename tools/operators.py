@@ -1,7 +1,8 @@
 """Write ``docs/operators.md`` from the operator table: ``python -m tools.operators [--results FILE]``.
 
-What serves an operator is read from the table and from ONNX's own schemas. The counts of passing cases come from the strict
-list of known failures, which a run of the suite must reproduce, or from a run's own results where they are given.
+What serves an operator is read from the table and from ONNX's own schemas; its dtypes are tried (``tools.dtypes``, two
+minutes). The counts of passing cases come from the strict list of known failures, which a run of the suite must reproduce, or
+from a run's own results where they are given.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tools.dtypes import GROUPS, Key, Tried, dtypes_text, try_operators
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "operators.md"
@@ -155,12 +158,13 @@ def _operators(graph: Any) -> Iterator[tuple[str, str]]:
                 yield from _operators(inner)
 
 
-def page(failed: Mapping[str, str], source: str) -> str:
+def page(failed: Mapping[str, str], source: str, tried: Mapping[Key, Sequence[Tried]]) -> str:
     """The page.
 
     Args:
         failed: case name -> reason of the cases that fail.
         source: where that comes from.
+        tried: what came of the dtypes of each operator.
     """
     import onnx
 
@@ -180,14 +184,32 @@ def page(failed: Mapping[str, str], source: str) -> str:
         "*Entry*: a function of this project lowers it. *Function body*: it is expanded through the body that ONNX's schema gives.",
         "Numbers are opsets of the operator's domain. *Cases* are those of the suite with the operator in their model; one that",
         "fails counts against every operator in it, whichever is the cause. Where there is no case, there is no figure.",
+        "",
+        *_legend(),
     ]
     for domain in dict.fromkeys(row.domain for row in every):
-        lines += ["", f"## {domain}", "", "| operator | served by | cases | passing |", "|---|---|---|---|"]
+        lines += [
+            "",
+            f"## {domain}",
+            "",
+            "| operator | served by | dtypes | cases | passing |",
+            "|---|---|---|---|---|",
+        ]
         for row in (row for row in every if row.domain == domain):
             count = table.get((domain, row.operator), Count())
             figures = f"{count.cases} | {count.passing}" if count.cases else "|"
-            lines.append(f"| {row.operator} | {row.how} | {figures} |")
+            dtypes = dtypes_text(tried.get((domain, row.operator), ()))
+            lines.append(f"| {row.operator} | {row.how} | {dtypes}{' ' if dtypes else ''}| {figures} |")
     return "\n".join([*lines, ""])
+
+
+def _legend() -> Iterator[str]:
+    yield "*Dtypes*: those of the first input that may have more than one (of the first output where no input may). Each that ONNX"
+    yield "allows is tried: converted, run, and compared: on a case of that dtype with the suite's values, otherwise on a case"
+    yield "whose tensors are cast with onnx's reference evaluator, where that runs. Behind *not* stand those that do not convert or"
+    yield "run, or that differ. Operators with subgraphs, sequences or values in attributes are tried where they have a case."
+    yield ""
+    yield from (f"- *{word}*: {', '.join(names)}" for word, names in GROUPS.items())
 
 
 def _served(every: Sequence[Row]) -> str:
@@ -206,12 +228,25 @@ def rows_of_page(text: str) -> list[Row]:
     return found
 
 
+def dtypes_of_page(text: str) -> dict[Key, str]:
+    """The dtypes that a page says, where it says any."""
+    found, domain = {}, ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            domain = line.removeprefix("## ")
+        elif line.startswith("| ") and not line.startswith("| operator "):
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if cells[2]:
+                found[domain, cells[0]] = cells[2]
+    return found
+
+
 def _failed(results: Path | None) -> tuple[dict[str, str], str]:
     from tests.node_suite.__main__ import KNOWN, known_failures
     from tests.node_suite.cases import all_cases
 
     if results is None:
-        return known_failures(), f"the others stand in `{KNOWN.relative_to(ROOT)}`, each with its cause"
+        return known_failures(), f"the others stand in `{KNOWN['tensorflow'].relative_to(ROOT)}`, each with its cause"
     outcomes: dict[str, str] = json.loads(results.read_text(encoding="utf-8"))
     if missing := set(all_cases()) - set(outcomes):
         sys.exit(f"{results} lacks {len(missing)} cases, such as {min(missing)}; run the whole suite with --results")
@@ -222,7 +257,8 @@ def main() -> None:
     """Write the page."""
     parser = argparse.ArgumentParser(prog="python -m tools.operators", description=__doc__)
     parser.add_argument("--results", type=Path, help="what `python -m tests.node_suite --results FILE` wrote")
-    PAGE.write_text(page(*_failed(parser.parse_args().results)), encoding="utf-8")
+    failed, source = _failed(parser.parse_args().results)
+    PAGE.write_text(page(failed, source, try_operators()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import interop
 from exporters._formats import get_exporter
+from exporters._precision import bound, check_options, example_of, measured
 from exporters._request import DimRecord, ExportRequest
-from exporters._samples import sample_batches
-from exporters.errors import OptionsError, TranslationError
+from exporters.errors import TranslationError
 from exporters.litert._convert import convert_savedmodel
 from exporters.litert._metadata import stamp
 from interop import Runtime, Signature
 
 __all__ = ["LitertArtifact", "LitertExporter", "LitertOptions"]
-
-PRECISIONS = ("float32", "float16", "int8")
 
 
 @dataclass(frozen=True)
@@ -40,10 +38,7 @@ class LitertOptions:
     representative: Iterable[Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise OptionsError(f"precision is one of {', '.join(PRECISIONS)}, got {self.precision!r}")
-        if self.representative is not None and self.precision != "int8":
-            raise OptionsError(f"representative batches are for precision='int8', got {self.precision!r}")
+        check_options(self.precision, self.representative)
 
 
 @dataclass(frozen=True)
@@ -103,7 +98,7 @@ class LitertExporter:
         signature: Signature = source.signature
         _require_tensors(signature)
         names: Mapping[str, Any] = source.module.interop_metadata["names"]
-        batches = list(_bound(signature, options.representative)) if options.representative is not None else []
+        batches = list(bound(signature, options.representative))
         samples = [_feed(batch, names["inputs"]) for batch in batches]
         with tempfile.TemporaryDirectory() as folder:
             saved = Path(folder) / "model"
@@ -114,7 +109,7 @@ class LitertExporter:
         artifact = LitertArtifact(content, signature, source.dims, source.notices, options.precision != "float32")
         if not artifact.approximate:
             return artifact
-        inputs = [*_example(request, signature), *batches]
+        inputs = [*example_of(request, signature), *batches]
         notices = (*source.notices, *measured(source.load(), artifact.load(), inputs, options.precision))
         return LitertArtifact(content, signature, source.dims, notices, True)
 
@@ -133,47 +128,5 @@ def _require_tensors(signature: Signature) -> None:
             raise TranslationError(f"LiteRT takes and gives tensors only, and {spec.name!r} is a {spec.kind}")
 
 
-def _bound(signature: Signature, batches: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Each batch as ``{input name: tensor}``."""
-    for batch in batches:
-        if isinstance(batch, Mapping):
-            flat = set(batch) == set(signature.input_names)
-            yield dict(batch) if flat else signature.bind((), batch)
-        else:
-            yield signature.bind(batch if isinstance(batch, tuple) else (batch,), {})
-
-
 def _feed(batch: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     return {names[name]: interop.convert(value, "numpy") for name, value in batch.items()}
-
-
-def _example(request: ExportRequest, signature: Signature) -> list[dict[str, Any]]:
-    if not request.args and not request.kwargs:
-        return []
-    return sample_batches(signature, request.args, request.kwargs)
-
-
-def measured(reference: Runtime, candidate: Runtime, inputs: Sequence[Any], precision: str) -> Iterator[str]:
-    """One sentence an output: how far the file is from the float32 model, at its worst over the inputs.
-
-    Args:
-        reference: the float32 model.
-        candidate: the file.
-        inputs: flat inputs by name; where there are none, inputs are made from the signature.
-        precision: the word for the file.
-
-    Raises:
-        TranslationError: the file does not run.
-    """
-    report = interop.check(reference, candidate, inputs=inputs or None, atol=0.0, rtol=0.0)
-    for failure in report.failures:
-        if failure.error:
-            raise TranslationError(f"the {precision} file does not run on inputs {failure.case!r}: {failure.error}")
-    for name, output in report.outputs.items():
-        if output.dtype.startswith(("float", "bfloat", "complex")):
-            yield (
-                f"{precision}: output {name!r} differs from the float32 model by {output.max_abs:.3g} at most, where its "
-                f"largest value is {output.scale:.3g}: {output.snr_db:.1f} dB signal to noise"
-            )
-        else:
-            yield f"{precision}: output {name!r} differs from the float32 model in {output.mismatches} of {output.size} values"

@@ -16,6 +16,7 @@ import interop
 from exporters._request import DimRecord
 from exporters.errors import TranslationError
 from exporters.onnx._metadata import hide_machine
+from exporters.onnx._runnable import named_refusals
 from interop import Runtime, Signature
 
 __all__ = ["SINGLE_FILE_BYTES", "OnnxArtifact"]
@@ -35,6 +36,7 @@ class OnnxArtifact:
         notices: what the user should know.
         parameters: ``{initializer name: trainable}``, or None where it is not known.
         keep_traces: leave the stack traces in the file.
+        approximate: whether it was made to differ from the model, by a lower precision.
     """
 
     model: ir.Model
@@ -43,6 +45,7 @@ class OnnxArtifact:
     notices: tuple[str, ...] = ()
     parameters: Mapping[str, bool] | None = None
     keep_traces: bool = False
+    approximate: bool = False
     format: str = "onnx"
 
     def write(self, path: Path) -> None:
@@ -88,7 +91,8 @@ class OnnxArtifact:
 
     def load(self) -> Runtime:
         """The model in ONNX Runtime."""
-        return interop.load(self.model)
+        with named_refusals(self.model):
+            return interop.load(self.model)
 
     def _weight_bytes(self) -> int:
         return sum(value.const_value.nbytes for value in self.model.graph.initializers.values() if value.const_value)

@@ -12,11 +12,12 @@ from exporters._provenance import user_frame
 from interop import Signature
 from interop.errors import InputError
 
-__all__ = ["PARAMETERS", "SIGNATURE", "SOURCE", "hide_machine", "read_signature", "stamp"]
+__all__ = ["PARAMETERS", "SIGNATURE", "SOURCE", "hide_machine", "read_signature", "stamp", "stamp_precision"]
 
 SIGNATURE = "tensor_interop.signature"
 PARAMETERS = "tensor_interop.parameters"
 VERSIONS = "tensor_interop.versions"
+PRECISION = "tensor_interop.precision"
 TORCH_CLASS = "tensor_interop.torch_class"
 SOURCE = "tensor_interop.source"
 
@@ -40,6 +41,16 @@ def stamp(model: ir.Model, signature: Signature, parameters: Mapping[str, bool],
     model.metadata_props[PARAMETERS] = json.dumps(dict(parameters), separators=(",", ":"))
     model.metadata_props[VERSIONS] = json.dumps({tool: version(tool) for tool in _TOOLS}, separators=(",", ":"))
     model.metadata_props[TORCH_CLASS] = torch_class
+
+
+def stamp_precision(model: ir.Model, precision: str, parameters: Mapping[str, bool] | None) -> dict[str, bool] | None:
+    """Write the precision, and which parameters are still weights of their own; gives the latter."""
+    model.metadata_props[PRECISION] = precision
+    if parameters is None:
+        return None
+    left = {name: trainable for name, trainable in parameters.items() if name in model.graph.initializers}
+    model.metadata_props[PARAMETERS] = json.dumps(left, separators=(",", ":"))
+    return left
 
 
 def _is_installed() -> bool:

@@ -46,6 +46,4 @@ def lower_model(
         model = infer_shapes(model)
     if not (trainable or training):
         model, parameters = fold_weights(model, parameters)
-    return LoweredModule(
-        model, signature, parameters, trainable=trainable, training=training, signatures=signatures
-    )
+    return LoweredModule(model, signature, parameters, trainable=trainable, training=training, signatures=signatures)

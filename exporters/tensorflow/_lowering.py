@@ -65,7 +65,9 @@ class LoweringContext:
     def inside(self, function: ir.Function, attributes: Mapping[str, Any]) -> LoweringContext:
         """The context of a function's body."""
         defaults = {
-            name: plain_attribute(attribute) for name, attribute in function.attributes.items() if attribute.value is not None
+            name: plain_attribute(attribute)
+            for name, attribute in function.attributes.items()
+            if attribute.value is not None
         }
         opsets = dict(self.opsets) | dict(function.opset_imports)
         return replace(self, opsets=opsets, attributes=defaults | dict(attributes))

@@ -15,6 +15,7 @@ from exporters.errors import OptionsError, UnsupportedOperatorError
 from exporters.tensorflow._boundary import decode, encode, part_specs
 from exporters.tensorflow._lowering import Lowerer, LoweringContext, find_unsupported
 from exporters.tensorflow._names import safe_names, variable_names
+from exporters.tensorflow._outline import outline_of, tensor_names
 from exporters.tensorflow._signatures import part_of
 from exporters.tensorflow._storage import stored_order
 from exporters.tensorflow._table import TABLE
@@ -47,6 +48,7 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
         weights: ``{initializer name: variable}``. Filters of convolutions and matrices of linear and recurrent layers stand in
             TensorFlow's own layout, (height, width, in, out) and (in, out), where nothing else reads them and the module is
             not trainable; all others have the shape that they have in the graph.
+        onnx_model: the model that was lowered.
         interop_metadata: the signatures and the name map, as they are stored in the SavedModel.
 
     Raises:
@@ -70,7 +72,9 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
         if unsupported := find_unsupported(model, context):
             raise UnsupportedOperatorError("TensorFlow", unsupported)
         parts = {name: part_of(model.graph, signature, name, names) for name, names in (signatures or {}).items()}
+        self.onnx_model = model
         self._graph = model.graph
+        self._tensors: dict[str, str] = {}
         self._signature = signature
         self._parts = [part for spec in signature.inputs for part in part_specs(spec)]
         self._input_names = safe_names([part.name for part in self._parts])
@@ -115,7 +119,10 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
             env[value] = self._constants[name] if weight is None else _Read(weight, self._orders.get(name))
         parts = {part.name: inputs[self._input_names[part.name]] for s in signature.inputs for part in part_specs(s)}
         env.update(zip(_real_inputs(graph), (decode(spec, parts) for spec in signature.inputs)))
-        results = lowerer.run_graph(graph, _Reading(env), annotate=True)
+        reading = _Reading(env)
+        results = lowerer.run_graph(graph, reading, annotate=True)
+        if not self._tensors:  # the serving signature is traced first
+            self._tensors = tensor_names(reading)
         outputs: dict[str, Any] = {}
         for spec, result in zip(signature.outputs, results):
             outputs |= encode(spec, result)
@@ -141,6 +148,10 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
         """The model's own input names, in order."""
         return self._signature.input_names
 
+    def outline(self) -> bytes:
+        """The graph without its weights, as a serialized ONNX model whose nodes say which TensorFlow tensors they became."""
+        return outline_of(self._graph, self._tensors)
+
     @property
     def trains(self) -> bool:
         """Whether it has a training signature."""
@@ -165,7 +176,8 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
 
     def _metadata_of(self, signature: Signature) -> dict[str, Any]:
         inputs, outputs = (
-            [part.name for spec in specs for part in part_specs(spec)] for specs in (signature.inputs, signature.outputs)
+            [part.name for spec in specs for part in part_specs(spec)]
+            for specs in (signature.inputs, signature.outputs)
         )
         return {
             "signature": signature.to_json(),

@@ -13,6 +13,8 @@ __all__ = ["METADATA_FILE", "write_savedmodel"]
 
 METADATA_FILE = Path("assets.extra") / "tensor_interop.json"
 """Where the signature and the name map stand; TensorFlow leaves ``assets.extra`` to others."""
+OUTLINE_FILE = METADATA_FILE.with_name("tensor_interop_graph.onnx")
+"""Where it stands which tensor of the SavedModel is which value of the ONNX graph, without weights."""
 
 
 def write_savedmodel(module: LoweredModule, path: Path) -> None:
@@ -25,4 +27,5 @@ def write_savedmodel(module: LoweredModule, path: Path) -> None:
     tf.saved_model.save(module, str(path), signatures=module.signatures_to_save())
     metadata = path / METADATA_FILE
     metadata.parent.mkdir(exist_ok=True)
+    (path / OUTLINE_FILE).write_bytes(module.outline())
     metadata.write_text(json.dumps(module.interop_metadata, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")

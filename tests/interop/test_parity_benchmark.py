@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory):
     target = tmp_path_factory.mktemp("bench") / "figures.json"
-    command = [sys.executable, "-W", "ignore", ROOT / "benchmarks" / "parity.py"]
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.parity"]
     run = subprocess.run(
         [*command, "--quick", "--workers", "1", "--json", target], cwd=ROOT, capture_output=True, text=True
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import threading
@@ -12,6 +13,9 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 START_UP_SECONDS = 180.0
+
+RUNNERS = {"tensorflow": "tests.node_suite.convert", "torch": "tests.node_suite.convert_torch"}
+"""Format -> the module whose ``run_case`` takes a case there."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +31,12 @@ class Outcome:
         return not self.reason
 
 
-def run_all(names: Iterable[str], *, saved: bool, workers: int, timeout: float) -> list[Outcome]:
+def run_all(names: Iterable[str], *, target: str, saved: bool, workers: int, timeout: float) -> list[Outcome]:
     """Run the cases.
 
     Args:
         names: their names.
+        target: the format, ``"tensorflow"`` or ``"torch"``.
         saved: save and reload between converting and running.
         workers: number of processes.
         timeout: seconds that one case may take.
@@ -42,7 +47,7 @@ def run_all(names: Iterable[str], *, saved: bool, workers: int, timeout: float) 
         todo.put(name)
     done: dict[str, Outcome] = {}
     threads = [
-        threading.Thread(target=_drive, args=(todo, done, saved, timeout)) for _ in range(min(workers, len(order)))
+        threading.Thread(target=_drive, args=(todo, done, (target, saved), timeout)) for _ in range(min(workers, len(order)))
     ]
     for thread in threads:
         thread.start()
@@ -51,14 +56,14 @@ def run_all(names: Iterable[str], *, saved: bool, workers: int, timeout: float) 
     return [done[name] for name in order]
 
 
-def _drive(todo: SimpleQueue[str], done: dict[str, Outcome], saved: bool, timeout: float) -> None:
+def _drive(todo: SimpleQueue[str], done: dict[str, Outcome], how: tuple[str, bool], timeout: float) -> None:
     worker = None
     while True:
         try:
             name = todo.get(block=False)
         except Empty:
             break
-        worker = worker or _Worker(saved)
+        worker = worker or _Worker(how)
         reason = worker.run(name, timeout)
         done[name] = Outcome(name, reason)
         if not worker.alive:
@@ -68,10 +73,10 @@ def _drive(todo: SimpleQueue[str], done: dict[str, Outcome], saved: bool, timeou
 
 
 class _Worker:
-    def __init__(self, saved: bool) -> None:
+    def __init__(self, how: tuple[str, bool]) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, child = context.Pipe()
-        self._process = context.Process(target=_serve, args=(child, saved), daemon=True)
+        self._process = context.Process(target=_serve, args=(child, *how), daemon=True)
         self._process.start()
         child.close()
         self.alive = self._pipe.poll(START_UP_SECONDS) and self._pipe.recv() == "ready"
@@ -94,7 +99,7 @@ class _Worker:
         self._process.join()
 
 
-def _serve(pipe: Connection, saved: bool) -> None:
+def _serve(pipe: Connection, target: str, saved: bool) -> None:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     import logging
@@ -104,11 +109,11 @@ def _serve(pipe: Connection, saved: bool) -> None:
     logging.disable(logging.WARNING)
     from interop.extras import require
 
-    require("tensorflow", "to run the suite")  # holds back its start-up notes
+    require(target, "to run the suite")  # holds back TensorFlow's start-up notes
 
     from tests.node_suite.cases import all_cases
-    from tests.node_suite.convert import run_case
 
+    run_case = importlib.import_module(RUNNERS[target]).run_case
     cases = all_cases()
     pipe.send("ready")
     while True:

@@ -16,6 +16,7 @@ from tests.node_suite import __main__ as suite
 from tests.node_suite import cases
 from tests.node_suite.pool import Outcome
 from tools import operators
+from tools.dtypes import Tried
 from tools.operators import Count, Row
 
 
@@ -98,10 +99,13 @@ def three_cases(monkeypatch):
 def test_counts_follow_the_failures(three_cases):
     table = operators.counts({"node/two": "wrong", "node/gone": "wrong"})
     assert table == {("ai.onnx", "Neg"): Count(2, 1), ("ai.onnx", "Abs"): Count(2, 1)}
-    text = operators.page({"node/two": "wrong"}, "so it says")
+    tried = {("ai.onnx", "Neg"): [Tried("float32"), Tried("int8", "wrong")]}
+    text = operators.page({"node/two": "wrong"}, "so it says", tried)
     assert "Of the 3 cases of ONNX's backend suite, 2 pass; so it says." in text
     newest = onnx.defs.onnx_opset_version()
-    assert f"| Neg | entry 13 to {newest} | 2 | 1 |" in text and f"| Acos | entry 13 to {newest} | | |" in text
+    assert f"| Neg | entry 13 to {newest} | float32; not int8 | 2 | 1 |" in text
+    assert f"| Acos | entry 13 to {newest} | | | |" in text
+    assert operators.dtypes_of_page(text) == {("ai.onnx", "Neg"): "float32; not int8"}
 
 
 def test_the_suite_writes_its_results(three_cases, monkeypatch, tmp_path):
