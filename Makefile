@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 
-.PHONY: help install demo test lint types unit node-suite bench-convert bench-tensorflow bench-parity zoo big docs train-digits format clean
+.PHONY: help install demo test lint types unit node-suite node-suite-torch bench-convert bench-runtime bench-pipeline soak bench-tensorflow bench-parity bench-check zoo big docs train-digits format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -22,7 +22,7 @@ $(INSTALLED): constraints.txt pyproject.toml
 demo: install ## export the digits model, run it on three runtimes, compare
 	@$(BIN)/python -m examples.demo
 
-test: lint types unit node-suite ## everything that CI runs
+test: lint types unit node-suite node-suite-torch ## everything that CI runs
 
 lint: install ## ruff
 	$(BIN)/ruff check .
@@ -37,8 +37,20 @@ unit: install ## the tests
 node-suite: install ## the ONNX backend suite through the TensorFlow exporter
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m tests.node_suite --workers $(WORKERS)
 
+node-suite-torch: install ## the ONNX backend suite as rebuilt torch modules
+	$(BIN)/python -m tests.node_suite --to torch --live --workers $(WORKERS)
+
 bench-convert: install ## interop.convert next to the raw public calls, as ratios
 	$(BIN)/python -m benchmarks.convert
+
+bench-runtime: install ## conversions and runtimes next to the best raw routes, with the ratios that are promised
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m benchmarks.runtime
+
+soak: install ## resident memory over 1,000,000 calls of each conversion and runtime (about 15 minutes)
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m benchmarks.soak
+
+bench-pipeline: install ## a tf.data pipeline that feeds torch, by DLPack and by NumPy
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m benchmarks.pipeline
 
 bench-tensorflow: install ## exported models next to the same networks written in Keras, ONNX Runtime and torch
 	$(BIN)/python -m benchmarks.tensorflow
@@ -46,11 +58,15 @@ bench-tensorflow: install ## exported models next to the same networks written i
 bench-parity: install ## planted faults: how many the check finds, and where
 	$(BIN)/python -m benchmarks.parity --page
 
+bench-check: install ## what a check costs beside its runs, and the memory of finding the first difference
+	$(BIN)/python -m benchmarks.check_cost
+	$(BIN)/python -m benchmarks.parity_memory --gigabytes 1
+
 zoo: install ## transformers families, small random configurations, plain calls
 	$(BIN)/python -m zoo
 
 big: install ## a model of more than 2 GB (minutes, 7 GB of memory)
-	TENSOR_INTEROP_BIG=1 TF_CPP_MIN_LOG_LEVEL=3 $(PYTEST) tests/exporters/tensorflow/test_big.py -rs
+	TENSOR_INTEROP_BIG=1 TF_CPP_MIN_LOG_LEVEL=3 $(PYTEST) tests/exporters/tensorflow/test_big.py tests/exporters/onnx/test_big.py -rs
 
 docs: install ## write the generated pages again
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m tools.operators

@@ -8,6 +8,7 @@ import argparse
 import statistics
 import timeit
 
+import jax
 import numpy as np
 import onnxruntime
 import tensorflow as tf
@@ -26,6 +27,7 @@ NAMES = {
     "tf_from": tf.experimental.dlpack.from_dlpack,
     "tf_to": tf.experimental.dlpack.to_dlpack,
     "ort_from": onnxruntime.OrtValue.from_dlpack,
+    "jax_from": jax.dlpack.from_dlpack,
 }
 
 ROUTES = (
@@ -44,6 +46,15 @@ ROUTES = (
     ("onnxruntime", "numpy", "np.from_dlpack(x)"),
     ("onnxruntime", "numpy", "x.numpy()"),
     ("onnxruntime", "tensorflow", "tf_from(x.__dlpack__())"),
+    ("torch", "jax", "jax_from(x)"),
+    ("numpy", "jax", "jax_from(x)"),
+    ("tensorflow", "jax", "jax_from(x)"),
+    ("onnxruntime", "jax", "jax_from(torch_from(x.__dlpack__()))"),  # an OrtValue knows no max_version
+    ("jax", "torch", "torch_from(x.__dlpack__())"),
+    ("jax", "numpy", "np.from_dlpack(x)"),
+    ("jax", "numpy", "np.asarray(x)"),
+    ("jax", "tensorflow", "tf_from(x.__dlpack__())"),
+    ("jax", "onnxruntime", "ort_from(x.__dlpack__())"),
 )
 
 
@@ -54,7 +65,14 @@ def tensors():
         "numpy": fresh(np.ones(16, np.float32)),
         "tensorflow": tf.ones(16),
         "onnxruntime": onnxruntime.OrtValue.from_dlpack(torch_to(torch.ones(16))),
+        "jax": jax.numpy.ones(16),
     }
+
+
+def routes_of(x, to, raw):
+    """``convert`` and the raw route as functions without arguments."""
+    names = NAMES | {"x": x}
+    return tuple(eval(f"lambda: {text}", names) for text in (f"convert(x, {to!r})", raw))
 
 
 def measure(x, to, raw, blocks, calls=200):

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from interop.errors import (
+    AliasingError,
     ConversionError,
     CopyRequiredError,
     InputError,
@@ -19,8 +20,9 @@ from interop.errors import (
 )
 
 if TYPE_CHECKING:
-    from interop.frameworks import Explanation, convert, explain, framework_of
+    from interop.frameworks import Explanation, convert, explain, framework_of, guard
     from interop.health import doctor
+    from interop.operators import as_keras_layer, as_torch_module, operator
     from interop.parity import ParityReport, check, compare, replay
     from interop.runtimes import Runtime, load
     from interop.signature import Signature, TensorSpec
@@ -32,6 +34,7 @@ _LAZY = {
     "Runtime": "interop.runtimes",
     "convert": "interop.frameworks",
     "explain": "interop.frameworks",
+    "guard": "interop.frameworks",
     "Explanation": "interop.frameworks",
     "framework_of": "interop.frameworks",
     "check": "interop.parity",
@@ -39,6 +42,9 @@ _LAZY = {
     "replay": "interop.parity",
     "ParityReport": "interop.parity",
     "doctor": "interop.health",
+    "operator": "interop.operators",
+    "as_torch_module": "interop.operators",
+    "as_keras_layer": "interop.operators",
     "Signature": "interop.signature",
     "TensorSpec": "interop.signature",
 }
@@ -47,11 +53,15 @@ __all__ = [
     "load",
     "convert",
     "explain",
+    "guard",
     "framework_of",
     "check",
     "compare",
     "replay",
     "doctor",
+    "operator",
+    "as_torch_module",
+    "as_keras_layer",
     "Runtime",
     "Signature",
     "TensorSpec",
@@ -61,6 +71,7 @@ __all__ = [
     "MissingExtraError",
     "ConversionError",
     "CopyRequiredError",
+    "AliasingError",
     "ModelFileError",
     "InputError",
     "ParityError",

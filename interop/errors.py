@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "AliasingError",
     "ConversionError",
     "CopyRequiredError",
     "InputError",
@@ -43,6 +44,10 @@ class ConversionError(InteropError, TypeError):
 
 class CopyRequiredError(ConversionError, BufferError):
     """``copy=False`` was asked for and only a copy can cross; the message says why."""
+
+
+class AliasingError(InteropError, RuntimeError):
+    """Memory that two tensors share was written to while a guard was open; the message names both sides."""
 
 
 class ModelFileError(InteropError, OSError):

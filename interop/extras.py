@@ -21,6 +21,7 @@ EXTRAS: dict[str, str] = {
     "onnx_ir": "onnx",
     "onnxscript": "onnx",
     "onnxruntime": "onnx",
+    "onnxruntime_extensions": "operators",
     "tensorflow": "tensorflow",
     "keras": "tensorflow",
     "ai_edge_litert": "litert",

@@ -24,7 +24,10 @@ FORMAT = "exported_format"
 ENDING = ".parity"
 """Before the suffix of what a run writes per assertion, and what the next run in the same folder removes."""
 
+QUICK, FULL = "quick", "full"
+
 _OPTION = "--interop-report"
+_INPUTS, _INPUTS_INI = "--interop-inputs", "interop_inputs"
 _UNUSABLE = re.compile(r"[^A-Za-z0-9.=-]+")
 _LONGEST = 100
 
@@ -35,6 +38,8 @@ class AssertParity:
     Args:
         test: the node id of the test.
         folder: where reports go, or None.
+        inputs: ``"quick"`` or ``"full"``: the families of inputs that are made where a call gives neither ``inputs`` nor
+            ``families``.
 
     Example:
         >>> def test_export(assert_parity, tmp_path):
@@ -42,9 +47,10 @@ class AssertParity:
         ...     assert_parity(model, tmp_path / "m.onnx", inputs=(torch.rand(2, 3),))
     """
 
-    def __init__(self, test: str, folder: Path | None) -> None:
+    def __init__(self, test: str, folder: Path | None, inputs: str = QUICK) -> None:
         self.test = test
         self.folder = folder
+        self.inputs = inputs
         self.reports: list[ParityReport] = []
 
     def __call__(self, reference: Any, *candidates: Any, **options: Any) -> ParityReport:
@@ -64,7 +70,10 @@ class AssertParity:
         __tracebackhide__ = True
         from interop.errors import ParityError
         from interop.parity import check
+        from interop.parity.inputs import FULL as EVERY_FAMILY
 
+        if self.inputs == FULL and options.get("inputs") is None:
+            options.setdefault("families", EVERY_FAMILY)
         report = check(reference, *candidates, **options)
         self.reports.append(report)
         if self.folder is not None:
@@ -77,7 +86,7 @@ class AssertParity:
 @pytest.fixture
 def assert_parity(request: pytest.FixtureRequest) -> AssertParity:
     """Compare models: ``assert_parity(reference, *candidates, **options)``, with the options of ``interop.check``."""
-    return AssertParity(request.node.nodeid, _folder(request.config))
+    return AssertParity(request.node.nodeid, _folder(request.config), _inputs(request.config))
 
 
 @pytest.fixture
@@ -89,16 +98,20 @@ def exported_format(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--interop-report``."""
+    """Add ``--interop-report`` and ``--interop-inputs``, and the ini option ``interop_inputs``."""
     group = parser.getgroup("interop", "parity of models")
     group.addoption(
         _OPTION, metavar="DIR", help="write a page for each assert_parity, index.html and junit.xml to this folder"
     )
+    how = "made inputs of assert_parity: quick (normal values) or full (every family: ties, zeros, large, ...)"
+    group.addoption(_INPUTS, choices=(QUICK, FULL), help=how)
+    parser.addini(_INPUTS_INI, how, default=QUICK)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name the marker, and clear an earlier run's reports away."""
     config.addinivalue_line("markers", f"{MARKER}(*formats): run the test once for each format, in {FORMAT}.")
+    _inputs(config)  # a wrong word is told before the tests
     folder = _folder(config)
     if folder is None or _is_worker(config):
         return
@@ -140,6 +153,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def _folder(config: pytest.Config) -> Path | None:
     given = config.getoption(_OPTION)
     return Path(config.invocation_params.dir, given) if given else None
+
+
+def _inputs(config: pytest.Config) -> str:
+    """Which inputs are made: the option, else the ini file."""
+    found = str(config.getoption(_INPUTS) or config.getini(_INPUTS_INI))
+    if found not in (QUICK, FULL):
+        raise pytest.UsageError(f"{_INPUTS_INI} is {QUICK} or {FULL}, got {found!r}")
+    return found
 
 
 def _is_worker(config: pytest.Config) -> bool:

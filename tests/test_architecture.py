@@ -107,10 +107,11 @@ def test_public_names_exist_and_are_documented(package):
 
 def test_public_surface_is_this_list():
     assert set(interop.__all__) == {
-        "load", "convert", "explain", "framework_of", "check", "compare", "replay", "doctor",
+        "load", "convert", "explain", "guard", "framework_of", "check", "compare", "replay", "doctor",
+        "operator", "as_torch_module", "as_keras_layer",
         "Runtime", "Signature", "TensorSpec", "ParityReport", "Explanation",
-        "InteropError", "MissingExtraError", "ConversionError", "CopyRequiredError", "ModelFileError", "InputError",
-        "ParityError",
+        "InteropError", "MissingExtraError", "ConversionError", "CopyRequiredError", "AliasingError", "ModelFileError",
+        "InputError", "ParityError",
     }  # fmt: skip
     assert set(exporters.__all__) == {
         "export_model", "ExportedModel", "available_formats", "register_exporter",

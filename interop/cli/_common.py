@@ -22,6 +22,7 @@ import typer
 
 from interop.dtypes import dtype_of
 from interop.errors import InputError, InteropError
+from interop.specs import SpecError
 
 if TYPE_CHECKING:
     from interop.runtimes import Runtime
@@ -89,7 +90,7 @@ _STEPS: dict[str, str] = {
 def explain_error(error: Exception) -> tuple[str, str]:
     """The two lines of an error: what is wrong, and the next step."""
     message = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, CliError):
+    if isinstance(error, (CliError, SpecError)):
         return message, error.step
     usage = getattr(error, "format_message", None)  # a usage error of typer, whichever click is under it
     if usage is not None:

@@ -6,10 +6,32 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from interop.cli._check_arguments import (
+    ATOL,
+    BATCH_SIZE,
+    CANDIDATES,
+    GITHUB,
+    HTML,
+    INPUTS,
+    ISOLATE,
+    JSON,
+    JUNIT,
+    MARKDOWN,
+    NONFINITE,
+    QUICK,
+    RAY,
+    REFERENCE,
+    REPLAY,
+    RTOL,
+    SAVE,
+    SEED,
+    SIZES,
+    TIMEOUT,
+)
 from interop.cli._check_options import (
     families_of,
     lost_dtypes,
@@ -21,7 +43,8 @@ from interop.cli._check_options import (
 )
 from interop.cli._common import CliError, working
 from interop.cli._reports import Destinations
-from interop.cli._spec import TRUST, is_spec, resolve
+from interop.cli._spec import TRUST
+from interop.specs import is_spec, resolve
 
 if TYPE_CHECKING:
     from interop.parity import ParityReport
@@ -29,63 +52,31 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 PARITY_FAILED = 1
-FILE = "; - is stdout."
+TIMEOUT_S = 300.0
 
 
 def check(
     context: typer.Context,
-    reference: Annotated[
-        str | None, typer.Argument(metavar="REF", help="What is right: a SPEC or a model file.", show_default=False)
-    ] = None,
-    candidates: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="CANDIDATE...", help="SPECs or model files to compare.", show_default=False),
-    ] = None,
-    inputs: Annotated[
-        list[Path] | None,
-        typer.Option("--inputs", help="An .npz file with one array per input name; once for each batch."),
-    ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option("--batch-size", min=1, help="Cut each --inputs file into batches of so many rows.")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Make normal values only, in place of all families of inputs.")
-    ] = False,
-    nonfinite: Annotated[bool, typer.Option("--nonfinite", help="Also make inputs with NaN and infinities.")] = False,
-    sizes: Annotated[
-        list[str] | None,
-        typer.Option("--sizes", help="Sizes of a symbolic dimension, such as batch=1,3,7; once for each symbol."),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the inputs that are made up.")] = 0,
-    atol: Annotated[
-        list[str] | None,
-        typer.Option("--atol", help="Absolute tolerance, in place of the noise: 1e-4, or OUTPUT=1e-4 with wildcards."),
-    ] = None,
-    rtol: Annotated[
-        list[str] | None, typer.Option("--rtol", help="Relative tolerance, in place of the noise, likewise.")
-    ] = None,
-    isolate: Annotated[
-        bool, typer.Option("--isolate", help="Run each CANDIDATE in a process of its own: a crash is a failure.")
-    ] = False,
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", help="Seconds for one run of an isolated candidate; 300 by default.")
-    ] = None,
-    ray: Annotated[
-        str | None, typer.Option("--ray", metavar="ADDRESS", help="Spread over a Ray cluster; local starts one here.")
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option("--save", metavar="FOLDER", help="Keep inputs and outputs in this new folder.")
-    ] = None,
-    replay: Annotated[
-        Path | None, typer.Option("--replay", metavar="FOLDER", help="Judge what --save kept again; nothing is run.")
-    ] = None,
-    json: Annotated[Path | None, typer.Option("--json", help=f"Write the report as JSON{FILE}")] = None,
-    junit: Annotated[Path | None, typer.Option("--junit", help=f"Write it as JUnit XML{FILE}")] = None,
-    markdown: Annotated[Path | None, typer.Option("--markdown", help=f"Write it as Markdown{FILE}")] = None,
-    html: Annotated[Path | None, typer.Option("--html", help=f"Write it as one HTML page{FILE}")] = None,
-    github: Annotated[
-        bool, typer.Option("--github", help="Print GitHub annotations and append to $GITHUB_STEP_SUMMARY.")
-    ] = False,
+    reference: REFERENCE = None,
+    candidates: CANDIDATES = None,
+    inputs: INPUTS = None,
+    batch_size: BATCH_SIZE = None,
+    quick: QUICK = False,
+    nonfinite: NONFINITE = False,
+    sizes: SIZES = None,
+    seed: SEED = 0,
+    atol: ATOL = None,
+    rtol: RTOL = None,
+    isolate: ISOLATE = False,
+    timeout: TIMEOUT = None,
+    ray: RAY = None,
+    save: SAVE = None,
+    replay: REPLAY = None,
+    json: JSON = None,
+    junit: JUNIT = None,
+    markdown: MARKDOWN = None,
+    html: HTML = None,
+    github: GITHUB = False,
     trust: TRUST = False,
 ) -> None:
     """Decide whether models are the same function.
@@ -104,7 +95,7 @@ def check(
         _require_sense(context)
         batches, asked = read_batches(inputs, batch_size), parse_sizes(sizes)
         made = {"families": families_of(quick=quick, nonfinite=nonfinite), "seed": seed}
-        place = _Place(isolate, 300.0 if timeout is None else timeout, trust, ray)
+        place = _Place(isolate, TIMEOUT_S if timeout is None else timeout, trust, ray)
         with working(f"comparing {', '.join(candidates)} with {reference}"):
             run = _check_on_ray if ray is not None else _check_here
             report = run((reference, *candidates), batches, asked, {**tolerances, **made, "save": save}, place)

@@ -12,9 +12,10 @@ import numpy as np
 import typer
 
 from interop.cli._common import CliError, human_bytes, read_arrays, say, working
-from interop.cli._spec import TRUST, Target, resolve
+from interop.cli._spec import TRUST
 from interop.errors import ParityError
 from interop.extras import require
+from interop.specs import Target, resolve
 
 if TYPE_CHECKING:
     from exporters import ExportedModel

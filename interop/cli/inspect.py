@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interop.cli._common import human_bytes, say, say_json, working
-from interop.cli._spec import TRUST, resolve
+from interop.cli._spec import TRUST
+from interop.specs import resolve
 
 if TYPE_CHECKING:
     from rich.table import Table

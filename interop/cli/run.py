@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interop.cli._common import CliError, read_arrays, require_folder, restore_dtypes, say, working, write_arrays
-from interop.cli._spec import TRUST, resolve
+from interop.cli._spec import TRUST
+from interop.specs import resolve
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,6 +8,7 @@ import numpy as np
 
 from interop.dtypes import DTYPES
 from interop.errors import ConversionError, CopyRequiredError
+from interop.frameworks._guard import open_guard
 from interop.frameworks._info import Explanation, Framework, Shortcut, TensorInfo, Verdict
 from interop.frameworks._memory import fresh, regular, unlocked
 from interop.frameworks._table import framework, owner_of
@@ -17,9 +18,11 @@ __all__ = ["convert", "describe", "explain", "plan"]
 
 _SHORTCUTS: dict[str, dict[type, Shortcut]] = {}
 """Target -> plain type of the source -> the shortcut of the pair; filled at its first conversion."""
+_ASKED: set[tuple[str, type]] = set()
+"""Pairs whose shortcut was asked for, also where there is none."""
 
 
-def convert(x: Any, to: str, *, copy: bool | None = None) -> Any:
+def convert(x: Any, to: str, *, copy: bool | None = None, guard: bool = False) -> Any:
     """Hand a tensor, or every tensor of a nested structure, to another framework.
 
     The result has the same values and the same dtype, bit for bit, or there is an error; nothing is narrowed, reordered
@@ -37,6 +40,8 @@ def convert(x: Any, to: str, *, copy: bool | None = None) -> Any:
             left as they are.
         to: ``"torch"``, ``"tensorflow"``, ``"numpy"``, ``"onnxruntime"``, ``"jax"``, ``"cupy"`` or a third party's.
         copy: None copies only where needed, False never, True always (into memory that shares nothing with the source).
+        guard: watch the memory that the result shares, if any, until the open ``interop.guard()`` closes; a NumPy result
+            is read-only then. Memory that is watched already is checked first.
 
     Returns:
         The tensor in the other framework, or the structure rebuilt with converted tensors. A tensor that is already
@@ -45,12 +50,15 @@ def convert(x: Any, to: str, *, copy: bool | None = None) -> Any:
     Raises:
         ConversionError: it cannot cross, or ``x`` is no tensor at all, or ``to`` is no framework.
         CopyRequiredError: ``copy=False`` and only a copy can cross.
+        AliasingError: ``guard=True``, and watched memory was written to.
         MissingExtraError: the framework is not installed.
 
     Example:
         >>> convert(torch.ones(2, 3), "numpy").shape
         (2, 3)
     """
+    if guard:
+        return _convert_guarded(x, to, copy)
     if copy is None or copy is False:
         try:
             result = _SHORTCUTS[to][type(x)](x)
@@ -60,9 +68,7 @@ def convert(x: Any, to: str, *, copy: bool | None = None) -> Any:
             return result
     source = owner_of(type(x))
     target = framework(to)
-    if source is None:
-        return map_tensors(lambda leaf: convert(leaf, to, copy=copy), x)
-    return _convert_one(x, source, target, copy)
+    return _convert_tree(x, to, copy) if source is None else _convert_one(x, source, target, copy)
 
 
 def explain(x: Any, to: str, *, copy: bool | None = None) -> Any:
@@ -167,6 +173,28 @@ def _needed(x: Any, info: TensorInfo, source: Framework, target: Framework) -> s
     return ""
 
 
+def _convert_tree(x: Any, to: str, copy: bool | None) -> Any:
+    """A function of its own, because a closure in ``convert`` would cost every call."""
+    return map_tensors(lambda leaf: convert(leaf, to, copy=copy), x)
+
+
+def _convert_guarded(x: Any, to: str, copy: bool | None) -> Any:
+    watcher = open_guard()
+    watcher.check()
+
+    def cross(leaf: Any) -> Any:
+        shared = explain(leaf, to, copy=copy).outcome == "view"
+        result = convert(leaf, to, copy=copy)
+        if not shared or result is leaf:
+            return result
+        if isinstance(result, np.ndarray):  # a view of ours: here a write can be refused where it happens
+            result.flags.writeable = False
+        watcher.watch(leaf, result)
+        return result
+
+    return map_tensors(cross, x) if owner_of(type(x)) is None else cross(x)
+
+
 def _convert_one(x: Any, source: Framework, target: Framework, copy: bool | None) -> Any:
     """Decide, then cross; remember the shortcut of the pair for the next call."""
     info = source.describe(x)
@@ -187,8 +215,10 @@ def _convert_one(x: Any, source: Framework, target: Framework, copy: bool | None
 
 
 def _remember_shortcut(kind: type, source: Framework, target: Framework) -> None:
-    shortcuts = _SHORTCUTS.setdefault(target.NAME, {})
-    if kind is source.PLAIN and source is not target and kind not in shortcuts:
-        shortcut = source.shortcut(target)
-        if shortcut is not None:
-            shortcuts[kind] = shortcut
+    pair = target.NAME, kind
+    if pair in _ASKED or kind is not source.PLAIN or source is target:
+        return
+    _ASKED.add(pair)
+    shortcut = source.shortcut(target)
+    if shortcut is not None:
+        _SHORTCUTS.setdefault(target.NAME, {})[kind] = shortcut

@@ -9,7 +9,19 @@ import numpy as np
 
 from interop.dtypes import DTYPES
 
-__all__ = ["ALIGNMENT", "Capsule", "array_at", "bits_of", "capsule_of", "fresh", "is_extension", "regular", "unlocked"]
+__all__ = [
+    "ALIGNMENT",
+    "Capsule",
+    "DLTensor",
+    "array_at",
+    "bits_of",
+    "capsule_of",
+    "fresh",
+    "is_extension",
+    "pointer_of",
+    "regular",
+    "unlocked",
+]
 
 ALIGNMENT = 64
 """Bytes. TensorFlow's kernels abort the process on less; torch, TensorFlow and ONNX Runtime allocate with it."""
@@ -34,8 +46,15 @@ def is_extension(dtype: np.dtype[Any]) -> bool:
     return dtype.isbuiltin == 2
 
 
-def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: Any, readonly: bool = False) -> Array:
-    """A row-major array over memory that somebody else owns.
+def array_at(
+    address: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    owner: Any,
+    readonly: bool = False,
+    strides: tuple[int, ...] | None = None,
+) -> Array:
+    """An array over memory that somebody else owns.
 
     Args:
         address: of the first element; may be 0 where there is none.
@@ -43,11 +62,12 @@ def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: 
         dtype: element type, one of ml_dtypes' included (whole bytes only).
         owner: kept alive by the array.
         readonly: whether NumPy refuses writes.
+        strides: in bytes; None is row-major without gaps.
     """
     if 0 in shape:
         return np.empty(shape, dtype)
     carrier: np.dtype[Any] = _BITS[dtype.itemsize * 8] if is_extension(dtype) else dtype
-    interface = {"version": 3, "shape": shape, "typestr": carrier.str, "data": (address, readonly)}
+    interface = {"version": 3, "shape": shape, "typestr": carrier.str, "data": (address, readonly), "strides": strides}
     return np.asarray(_Memory(interface, owner)).view(dtype)
 
 
@@ -61,12 +81,20 @@ def unlocked(array: Array) -> Array:
 def regular(array: Array) -> Array:
     """The same memory under plain row-major strides.
 
-    Dimensions of one element or none may carry any stride (negative, or a fraction of an element), which torch and NumPy's
-    own export refuse.
+    Dimensions of one element or none may carry any stride. Torch and NumPy's own export refuse a negative one or a fraction
+    of an element; JAX takes others for another order of the axes.
     """
-    if not array.flags.c_contiguous or all(stride > 0 and stride % array.itemsize == 0 for stride in array.strides):
+    if not array.flags.c_contiguous or array.strides == _row_major(array):
         return array
     return array_at(array.ctypes.data, array.shape, array.dtype, array, readonly=not array.flags.writeable)
+
+
+def _row_major(array: Array) -> tuple[int, ...]:
+    strides, step = [], array.itemsize
+    for size in reversed(array.shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
 
 
 def fresh(array: Array) -> Array:
@@ -92,8 +120,8 @@ class _DataType(ctypes.Structure):
     _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
 
 
-class _Tensor(ctypes.Structure):
-    """``DLTensor`` up to the element type (``dlpack.h`` 1.3); the legacy capsule starts with it."""
+class DLTensor(ctypes.Structure):
+    """``DLTensor`` of ``dlpack.h`` 1.3; the legacy capsule starts with it."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -101,12 +129,15 @@ class _Tensor(ctypes.Structure):
         ("device_id", ctypes.c_int32),
         ("ndim", ctypes.c_int32),
         ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
     )
 
 
-_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer_of.restype = ctypes.c_void_p
-_pointer_of.argtypes = (ctypes.py_object, ctypes.c_char_p)
+pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+pointer_of.restype = ctypes.c_void_p
+pointer_of.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
 def capsule_of(array: Array) -> Any:
@@ -120,23 +151,24 @@ def capsule_of(array: Array) -> Any:
     capsule = bits_of(array).__dlpack__()
     kind = DTYPES[array.dtype.name].dlpack
     assert kind is not None  # every whole-byte extension type has a DLPack code
-    tensor = _Tensor.from_address(_pointer_of(capsule, b"dltensor"))
+    tensor = DLTensor.from_address(pointer_of(capsule, b"dltensor"))
     tensor.dtype.code = kind[0]
     return capsule
 
 
 class Capsule:
-    """An object with the exchange methods over a host capsule, for consumers that take no bare capsule."""
+    """An object with the exchange methods over a legacy capsule, for consumers that take no bare capsule."""
 
-    __slots__ = ("_capsule",)
+    __slots__ = ("_capsule", "_device")
 
     def __init__(self, capsule: Any) -> None:
-        self._capsule = capsule
+        tensor = DLTensor.from_address(pointer_of(capsule, b"dltensor"))
+        self._capsule, self._device = capsule, (tensor.device_type, tensor.device_id)
 
     def __dlpack__(self, **_: Any) -> Any:
         """The capsule; it can be consumed once."""
         return self._capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Host memory."""
-        return (1, 0)
+        """Where the capsule says its memory is."""
+        return self._device

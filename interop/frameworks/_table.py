@@ -67,7 +67,9 @@ def owner_of(kind: type) -> Framework | None:
         if name in sys.modules and framework(name).owns(kind):
             _OWNERS[kind] = framework(name)
             return _OWNERS[kind]
-    return None
+    if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
+        _OWNERS[kind] = cast(Framework, importlib.import_module("interop.frameworks.dlpack"))
+    return _OWNERS.get(kind)
 
 
 def framework_of(x: Any) -> str | None:
@@ -77,7 +79,8 @@ def framework_of(x: Any) -> str | None:
         x: anything.
 
     Returns:
-        The framework's name; None where ``x`` is no tensor. No framework is imported for the answer: a tensor of one
+        The framework's name; ``"dlpack"`` for an object of an unknown library that has ``__dlpack__``; None where ``x`` is
+        no tensor. No framework is imported for the answer: a tensor of one
         that nobody loaded cannot exist.
 
     Example:

@@ -255,8 +255,8 @@ def _check(job: Job, timeout: float | None, trust: bool) -> ParityReport:
 def _open(model: Any, trust: bool) -> Any:
     if not isinstance(model, (str, os.PathLike)):
         return model
-    from interop.cli._spec import resolve
     from interop.runtimes import load
+    from interop.specs import resolve
 
     value = resolve(os.fspath(model), trust=trust).value
     return load(value) if isinstance(value, Path) else value

@@ -8,6 +8,7 @@ by is the noise of the few operators between two such values, not of the whole m
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import warnings
 from collections import defaultdict
@@ -19,13 +20,14 @@ import numpy.typing as npt
 
 from interop.extras import require
 from interop.parity.figures import as_numpy
-from interop.parity.graph import Graph, origin_of
+from interop.parity.graph import Graph
 from interop.parity.noise import SAMPLES
-from interop.parity.variants import Float64, Jitter, Variant
+from interop.parity.origin import origin_of
+from interop.parity.variants import Float64, Jitter, Variant, is_large
 from interop.parity.witness import ModuleWitness, evaluating, keep_rng
 from interop.signature import Signature
 
-__all__ = ["Inside", "look_inside"]
+__all__ = ["Inside", "look_inside", "module_of", "quietly", "run_program"]
 
 Array = npt.NDArray[Any]
 
@@ -62,13 +64,13 @@ def look_inside(
     """
     torch = require("torch", "to capture a module")
     args, kwargs = witness.arguments(witness.prepare(tensors), naming)
-    with keep_rng(seed), evaluating(witness.module), torch.no_grad(), _quiet():
+    with keep_rng(seed), evaluating(witness.module), torch.no_grad(), quietly():
         for shapes in (_dynamic_shapes(witness.module, args, kwargs, tensors, naming), None):
             program = _capture(witness.module, tuple(args), dict(kwargs), shapes)
             names = {} if program is None else _match(program, graph)
             if names and program is not None:
                 inputs = _placeholders(program, args, kwargs)
-                return None if inputs is None else _run_all(program.graph_module, inputs, names, seed)
+                return None if inputs is None else run_program(program.graph_module, inputs, names, seed)
             if shapes is None:
                 break
     return None
@@ -144,7 +146,7 @@ def _ordinal_names(nodes: Mapping[str, Any], graph: Graph) -> dict[str, str]:
     """The first linear of a module is the first linear of that module, where both sides have equally many."""
     ours, theirs = defaultdict(list), defaultdict(list)
     for name, node in nodes.items():
-        ours[str(node.target), _module_of(node)].append(name)
+        ours[str(node.target), module_of(node)].append(name)
     for name, key in _origins(graph).items():
         theirs[key].append(name)
     values = {name for node in graph.nodes for name in node.output}
@@ -155,7 +157,8 @@ def _ordinal_names(nodes: Mapping[str, Any], graph: Graph) -> dict[str, str]:
     return found
 
 
-def _module_of(node: Any) -> str:
+def module_of(node: Any) -> str:
+    """Dotted path of the module that a node of a captured program comes from."""
     stack = node.meta.get("nn_module_stack") or {}
     return str(next(reversed(stack.values()))[0]) if stack else ""
 
@@ -173,7 +176,18 @@ def _placeholders(program: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     return None if next(leaves, None) is not None else found
 
 
-def _run_all(module: Any, inputs: list[Any], names: Mapping[str, str], seed: int) -> Inside | None:
+def run_program(module: Any, inputs: list[Any], names: Mapping[str, str], seed: int) -> Inside | None:
+    """Run a captured program in its own precision, in float64 and with moved operands.
+
+    Args:
+        module: the ``fx.GraphModule``.
+        inputs: what its placeholders take.
+        names: ``{node: name of its value}`` of the values to keep.
+        seed: of the moved operands.
+
+    Returns:
+        None where it does not run in another precision.
+    """
     torch = require("torch", "to run a captured program")
     try:
         with torch.compiler.set_stance("force_eager"):
@@ -207,23 +221,27 @@ def _run(
                     return variant.prepare(pins[node.name].clone())
             return result
 
-    prepared = [value.clone() if torch.is_tensor(value) else value for value in inputs]
+    prepared = [value.clone() if torch.is_tensor(value) and not is_large(value) else value for value in inputs]
     with contextlib.ExitStack() as stack:
         stack.enter_context(keep_rng(0))
         if variant is not None:
-            prepared = [variant.prepare(value) for value in prepared]
+            prepared = [value if is_large(value) else variant.prepare(value) for value in prepared]
             stack.enter_context(variant.active())
-        Noting(module).run(*prepared)
+        Noting(module).run(*prepared, enable_io_processing=False)
     return found
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """torch.export and torch.onnx warn and log about what the caller did not ask for."""
+def quietly() -> Iterator[None]:
+    """torch.export and torch.onnx warn, log and print about what the caller did not ask for."""
     disabled = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -51,13 +51,40 @@ def given_cases(inputs: Any, reference: Witness, candidates: Sequence[Witness]) 
         candidates: the models whose names count.
 
     Raises:
-        InputError: something else, or a batch that does not fit the signature.
+        InputError: something else, or a batch that fits no model.
     """
     for position, batch in enumerate(_batches(inputs)):
         args, kwargs = _arguments(batch)
         if isinstance(reference, ModuleWitness):
             reference.record(args, kwargs)
-        yield Case(f"batch {position}", _bind(args, kwargs, first_signature(reference, candidates), reference))
+        yield _case(f"batch {position}", args, kwargs, reference, candidates)
+
+
+def _case(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], reference: Witness, candidates: Sequence[Witness]
+) -> Case:
+    """One call under the names of each model.
+
+    Raises:
+        InputError: the arguments fit no model.
+    """
+    found: dict[Any, dict[str, Any]] = {}
+    misfits: dict[Any, InputError] = {}
+    unsure = isinstance(reference, ModuleWitness) and reference.signature is None  # such a one has no names of its own
+    for witness in candidates if unsure else (*candidates, reference):
+        try:
+            found[witness] = _bind(args, kwargs, naming_of(reference, witness), reference)
+        except InputError as error:
+            misfits[witness] = error
+    if isinstance(reference, ModuleWitness):
+        fits = bool(found) or (unsure and reference.accepts(args, kwargs))
+    else:
+        fits = reference in found
+    if not fits:
+        raise next(iter(misfits.values()))
+    tensors = next(iter(found.values())) if found else _bind(args, kwargs, None, reference)
+    others = {witness: bound for witness, bound in found.items() if list(bound) != list(tensors)}
+    return Case(name, tensors, others, {witness: str(error) for witness, error in misfits.items()})
 
 
 def _batches(inputs: Any) -> Iterable[Any]:
@@ -125,7 +152,7 @@ def _example_case(model: Any, reference: Witness, candidates: Sequence[Witness])
     args, kwargs = _arguments(make())
     kwargs |= make_kwargs() if callable(make_kwargs) else {}
     reference.record(args, kwargs)
-    return Case("example", _bind(args, kwargs, first_signature(reference, candidates), reference))
+    return _case("example", args, kwargs, reference, candidates)
 
 
 def _sizes_of(example: Case | None, signature: Signature) -> dict[str, int]:

@@ -5,30 +5,21 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from interop.errors import InputError, InteropError
 from interop.parity.blame import RELOADED, blame, blame_tensorflow, more_witnesses
 from interop.parity.cases import Suite, given_cases, made_cases
-from interop.parity.compare import Comparison, compare_all, summarize
 from interop.parity.inputs import QUICK, Case
-from interop.parity.noise import MODEL_ERRORS, Noise, allowances_of, measure, wavering
+from interop.parity.judge import Candidate, End, Rules, judge, run_rounds
+from interop.parity.noise import MODEL_ERRORS
 from interop.parity.report import CaseResult, ParityReport
-from interop.parity.saved import Recorder, SavedRun
-from interop.parity.tolerance import Tolerance, resolve_tolerance
-from interop.parity.witness import (
-    ModuleWitness,
-    RuntimeWitness,
-    StructureError,
-    Witness,
-    keep_rng,
-    naming_of,
-    witness_of,
-)
-from interop.signature import Signature
+from interop.parity.saved import Recorder
+from interop.parity.tolerance import Tolerance
+from interop.parity.witness import ModuleWitness, Witness, keep_rng, witness_of
 
 __all__ = ["check"]
 
@@ -48,18 +39,19 @@ def check(
     save: str | os.PathLike[str] | None = None,
     witnesses: bool | None = None,
     locate: bool = True,
+    isolate: bool = False,
+    timeout: float | None = None,
 ) -> ParityReport:
     """Decide whether candidates compute the same function as a reference.
 
-    A difference is allowed as far as float arithmetic explains it, measured on the reference itself
-    (``interop.parity.noise``), unless ``atol`` or ``rtol`` say otherwise. No argument is changed: models get copies of
-    the inputs, a module runs in evaluation mode and gets its modes back, and the random state stays.
+    A difference is allowed as far as float arithmetic explains it (``interop.parity.noise``), unless ``atol`` or ``rtol``
+    say otherwise. No argument is changed: models get copies, a module gets its modes back, the random state stays.
 
     Args:
         reference: what is right: an ``nn.Module``, or anything that ``interop.load`` takes.
         *candidates: what is judged, each anything that ``interop.load`` takes.
-        inputs: one ``{name: tensor}``, one tuple of positional arguments, one tensor, or an iterable of such. Without
-            it the reference's ``example_inputs()`` are used, where it has them, and inputs made from the signature.
+        inputs: one ``{name: tensor}``, tuple of positional arguments or tensor, or an iterable of such; by default the
+            reference's ``example_inputs()`` and inputs made from the signature.
         names: labels of the candidates in the report.
         atol: allowed absolute difference, one number or ``{output name or wildcard: number}``.
         rtol: allowed difference relative to each reference value, likewise.
@@ -68,16 +60,17 @@ def check(
         sizes: sizes of the symbolic dims for made inputs, one dict a size; by default three.
         ranges: ``{input name or wildcard: (low, high)}`` of made integer inputs.
         seed: of made inputs and of the noise.
-        save: a new folder for inputs, outputs and allowances, which ``interop.parity.replay`` judges again.
-        witnesses: run a candidate that fails by other ways too (other optimisation, other runtimes), to say who stands
-            alone. True does so for every candidate on the first inputs, even if it passes; False never.
-        locate: find the first operator that differs (``interop.parity.locate``), where a candidate fails on values.
+        save: a new folder for what ``interop.parity.replay`` judges again.
+        witnesses: run a failed candidate by other ways too, to say who stands alone; True every candidate, False none.
+        locate: find the first operator that differs (``interop.parity.locate``), or say why that is not possible.
+        isolate: run each candidate in a process of its own, where a crash is a failed candidate.
+        timeout: seconds for one run of an isolated candidate, 300 by default.
 
     Returns:
-        The report. A difference, or an exception inside a candidate, is a failed result in it.
+        The report; a difference, or an exception inside a candidate, is a failed result in it.
 
     Raises:
-        InputError: no candidate; or no inputs given and none can be made; or the reference refuses the given inputs.
+        InputError: no candidate, or none that can be isolated; no inputs, or such that the reference refuses.
         ModelFileError: a file is missing or is not a model.
 
     Example:
@@ -85,113 +78,103 @@ def check(
     """
     if not candidates:
         raise InputError("check needs at least one candidate: check(reference, candidate, ...)")
-    with keep_rng(seed):
-        witness = witness_of(reference)
+    rules = Rules(atol, rtol, indices or {}, seed, None if save is None or isolate else Recorder(Path(save)))
+    suite = Suite(families, sizes, ranges)
+    if isolate or timeout is not None:
+        more = {"names": names, "inputs": inputs, "save": save, "witnesses": witnesses, "locate": locate}
+        return _check_isolated((reference, *candidates), more, rules, suite, isolate, timeout)
+    return _check((reference, *candidates), inputs, names, rules, suite, (locate, witnesses))
+
+
+def _check(
+    models: Sequence[Any],
+    inputs: Any,
+    names: Sequence[str] | None,
+    rules: Rules,
+    suite: Suite,
+    further: tuple[bool, bool | None],
+) -> ParityReport:
+    """A check in this process.
+
+    Args:
+        models: the reference and the candidates.
+        inputs: see ``check``.
+        names: see ``check``.
+        rules: how differences are judged.
+        suite: the inputs to make, where none are given.
+        further: whether to locate, and whether to ask more witnesses.
+    """
+    (model, *candidates), (locate, witnesses) = models, further
+    with keep_rng(rules.seed):
+        reference = witness_of(model)
         judged = _label([witness_of(candidate) for candidate in candidates], candidates, names)
-        recorder = None if save is None else Recorder(Path(save))
-        rules = _Rules(atol, rtol, indices or {}, seed, recorder)
         others, given = [candidate.witness for candidate in judged], inputs is not None
-        suite = Suite(families, sizes, ranges)
-        cases = given_cases(inputs, witness, others) if given else made_cases(reference, witness, others, suite, seed)
-        report, ends = _run(_label_reference(reference, witness), witness, judged, cases, rules, given)
-        if locate:
-            report = _locate(report, reference, witness, ends, seed)
-        if witnesses is not False:
-            report = _ask_witnesses(report, witness, ends, rules, everyone=bool(witnesses))
-    if recorder is not None:
-        recorder.close(report)
-    return report
-
-
-@dataclass(frozen=True)
-class _Rules:
-    """How differences are judged."""
-
-    atol: Tolerance
-    rtol: Tolerance
-    indices: Mapping[str, Any]
-    seed: int
-    recorder: Recorder | None = None
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    label: str
-    witness: Witness
-    model: Any = None
-
-
-@dataclass(frozen=True)
-class _End:
-    """A run whose inputs are kept: the first one of a candidate that failed, or its first one."""
-
-    candidate: _Candidate
-    case: Case
-    expected: _Expected
-    result: CaseResult
-
-
-@dataclass
-class _Expected:
-    """What the reference gives for one case under one naming."""
-
-    naming: Signature | None
-    outputs: dict[str, Any]
-    noise: Noise | None = field(default=None)
-
-
-def _run(
-    label: str, reference: Witness, judged: Sequence[_Candidate], cases: Iterable[Case], rules: _Rules, given: bool
-) -> tuple[ParityReport, list[_End]]:
-    results: list[CaseResult] = []
-    ends: dict[str, _End] = {}
-    skipped: dict[str, str] = {}
-    for case in cases:
-        expected: list[_Expected] = []
-        for candidate in judged:
-            try:
-                found = _expect(expected, reference, candidate, case)
-            except StructureError as error:
-                results.append(CaseResult(candidate.label, case.name, False, str(error)))
-                continue
-            except Exception as error:  # whatever the reference raises, these inputs are none of its inputs
-                if given:
-                    raise InputError(f"the reference fails on inputs {case.name!r}: {_say(error)}") from error
-                skipped[case.name] = f"the reference fails: {_say(error)}"
-                break
-            results.append(_judge(candidate, case, found, reference, rules))
-            if candidate.label not in ends or (ends[candidate.label].result.passed and not results[-1].passed):
-                ends[candidate.label] = _End(candidate, case, found, results[-1])
-    labels = tuple(candidate.label for candidate in judged)
-    report = ParityReport(label, labels, tuple(results), skipped, rules.seed, _versions())
-    return report, list(ends.values())
-
-
-def _locate(report: ParityReport, model: Any, reference: Witness, ends: Sequence[_End], seed: int) -> ParityReport:
-    """Add the first difference of the first failed candidate whose inner values can be seen."""
-    from interop.parity.graph import open_graph
-    from interop.parity.isolate import Isolated
-    from interop.parity.locate import Search, find_difference
-
-    for end in ends:
-        # What crashed, or was to stay in a process of its own, is not opened in this one.
-        if end.result.passed or end.result.error or isinstance(end.candidate.model, Isolated):
-            continue
-        graph = open_graph(end.candidate.model)
-        if graph is None:
-            continue
-        search = Search(
-            model, reference, graph, end.expected.naming, end.case.tensors, end.candidate.label, end.case.name, seed
+        made = (
+            given_cases(inputs, reference, others) if given else made_cases(model, reference, others, suite, rules.seed)
         )
-        with contextlib.suppress(InteropError, *MODEL_ERRORS):  # a verdict is not lost because its cause is not found
-            found = find_difference(search)
-            if found is not None:
-                return replace(report, first_difference=found)
+        rounds = run_rounds(reference, judged, made, rules, given=given)
+        label, labels = _label_reference(model, reference), tuple(candidate.label for candidate in judged)
+        report = ParityReport(label, labels, rounds.results, rounds.skipped, rules.seed, _versions())
+        if locate:
+            report = _locate(report, model, reference, rounds.ends, rules.seed)
+        if witnesses is not False:
+            report = _ask_witnesses(report, reference, rounds.ends, rules, everyone=bool(witnesses))
+    if rules.recorder is not None:
+        rules.recorder.close(report)
     return report
+
+
+def _check_isolated(
+    models: Sequence[Any], options: Mapping[str, Any], rules: Rules, suite: Suite, isolate: bool, timeout: float | None
+) -> ParityReport:
+    from interop.parity.isolate import TIMEOUT_S, check_isolated
+
+    if not isolate:
+        raise InputError("timeout= ends a candidate that runs in a process of its own; give isolate=True with it")
+    judging: dict[str, Any] = {"atol": rules.atol, "rtol": rules.rtol, "indices": rules.indices, "seed": rules.seed}
+    making: dict[str, Any] = {"families": suite.families, "sizes": suite.sizes, "ranges": suite.ranges}
+    seconds = TIMEOUT_S if timeout is None else timeout
+    models = (models[0], *map(_file_of, models[1:]))
+    return check_isolated(models[0], *models[1:], timeout=seconds, **judging, **making, **options)
+
+
+_UNPAIRED = "its first difference is not known: its outputs are not the reference's, so that no values were compared"
+
+
+def _file_of(candidate: Any) -> Any:
+    """What a process of its own can load, or already did."""
+    if isinstance(candidate, (str, os.PathLike)) or getattr(candidate, "name", "") == "isolated":
+        return candidate
+    path = getattr(candidate, "path", None)
+    if isinstance(path, (str, os.PathLike)):
+        return path
+    raise InputError(
+        f"isolate=True loads each candidate from a file; a {type(candidate).__name__} in memory has none. Save it first, or "
+        "give a path, package.module:attribute or file.py:attribute"
+    )
+
+
+def _locate(report: ParityReport, model: Any, reference: Witness, ends: Sequence[End], seed: int) -> ParityReport:
+    """Add the first difference of the first failed candidate that has one, or the first reason why there is none."""
+    from interop.parity.locate import Search, explain
+
+    untold = None
+    for end in ends:
+        if end.result.passed:
+            continue
+        candidate, compared = end.candidate, bool(end.result.outputs or end.result.error)
+        tensors, naming = end.case.tensors_of(candidate.witness), end.expected.naming
+        search = Search(model, reference, None, naming, tensors, candidate.label, end.case.name, seed)
+        search = replace(search, error=end.result.error)
+        found = explain(search, candidate.model, candidate.witness) if compared else search.untold(_UNPAIRED)
+        if found is not None and found.node:
+            return replace(report, first_difference=found)
+        untold = untold or found
+    return replace(report, first_difference=untold)
 
 
 def _ask_witnesses(
-    report: ParityReport, reference: Witness, ends: Sequence[_End], rules: _Rules, *, everyone: bool
+    report: ParityReport, reference: Witness, ends: Sequence[End], rules: Rules, *, everyone: bool
 ) -> ParityReport:
     """Judge failed candidates by other ways too, and say who stands alone."""
     results, sentence, quiet = list[CaseResult](), "", replace(rules, recorder=None)
@@ -199,9 +182,10 @@ def _ask_witnesses(
         if end.result.passed and not everyone:
             continue
         judged: dict[str, CaseResult] = {}
+        case = Case(end.case.name, dict(end.case.tensors_of(end.candidate.witness)))
         with contextlib.suppress(InteropError, *MODEL_ERRORS), more_witnesses(end.candidate.model) as found:
-            asked = {name: _Candidate(f"{end.candidate.label}: {name}", witness) for name, witness in found.items()}
-            judged = {name: _judge(one, end.case, end.expected, reference, quiet) for name, one in asked.items()}
+            asked = {name: Candidate(f"{end.candidate.label}: {name}", witness) for name, witness in found.items()}
+            judged = {name: judge(one, case, end.expected, reference, quiet) for name, one in asked.items()}
         results += judged.values()
         verdicts = {name: result.passed for name, result in judged.items() if not result.error}
         if not end.result.passed and not sentence:
@@ -209,72 +193,19 @@ def _ask_witnesses(
     return replace(report, witnesses=tuple(results), blame=sentence)
 
 
-def _blame(end: _End, verdicts: Mapping[str, bool], others: Sequence[_End]) -> str:
+def _blame(end: End, verdicts: Mapping[str, bool], others: Sequence[End]) -> str:
     if end.candidate.witness.name != "tensorflow":
         return blame(end.candidate.label, verdicts)
     runs = [(other.candidate.witness.name, other.result.passed) for other in others]
     return blame_tensorflow(end.candidate.label, runs, verdicts.get(RELOADED))
 
 
-def _expect(known: list[_Expected], reference: Witness, candidate: _Candidate, case: Case) -> _Expected:
-    """The reference's outputs under the candidate's names; candidates with the same names share one run."""
-    naming = naming_of(reference, candidate.witness)
-    for expected in known:
-        if isinstance(reference, RuntimeWitness) or expected.naming == naming:
-            return expected
-    expected = _Expected(naming, reference.run(case.tensors, naming))
-    known.append(expected)
-    return expected
-
-
-def _judge(candidate: _Candidate, case: Case, expected: _Expected, reference: Witness, rules: _Rules) -> CaseResult:
-    allowances = resolve_tolerance(rules.atol, rules.rtol, list(expected.outputs))
-    try:
-        outputs = candidate.witness.run(case.tensors, expected.naming)
-    except Exception as error:  # noqa: BLE001 - whatever a candidate raises is a failed candidate, never a passed one
-        if rules.recorder is not None:
-            rules.recorder.add(SavedRun(candidate.label, case.name, case.tensors, expected.outputs, error=_say(error)))
-        return CaseResult(candidate.label, case.name, False, f"it raised {_say(error)}", error=_say(error))
-    noise: Noise | None = None
-    truths: dict[str, Any] = {}
-    if set(allowances) != set(expected.outputs):
-        noise = expected.noise = expected.noise or measure(reference, case.tensors, expected.naming, rules.seed)
-        noisy, truths = allowances_of(noise, expected.outputs)
-        truths = {name: truth for name, truth in truths.items() if name not in allowances}
-        allowances = noisy | allowances
-    if rules.recorder is not None:
-        run = SavedRun(candidate.label, case.name, case.tensors, expected.outputs, outputs, truths, allowances)
-        rules.recorder.add(run)
-    comparison = compare_all(expected.outputs, outputs, allowances, rules.indices, truths)
-    if noise is not None and not comparison.passed:
-        comparison = _excuse_wavering(comparison, noise, expected.outputs, outputs)
-    return CaseResult(candidate.label, case.name, comparison.passed, comparison.reason, dict(comparison.outputs))
-
-
-def _excuse_wavering(
-    comparison: Comparison, noise: Noise, reference: Mapping[str, Any], outputs: Mapping[str, Any]
-) -> Comparison:
-    """Pass discrete outputs that differ only where the reference's own rounding changes them the same way."""
-    judged = dict(comparison.outputs)
-    for name, output in comparison.outputs.items():
-        if not output.passed and output.rule == "exact" and wavering(noise, name, reference[name], outputs[name]):
-            note = f"{output.mismatches} of {output.size} values differ, where the reference itself wavers"
-            judged[name] = replace(output, passed=True, reason="", rule="noise", note=note, mismatches=0)
-    return summarize(judged, list(reference), list(outputs))
-
-
-def _say(error: BaseException) -> str:
-    """An exception in one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
-
-
-def _label(witnesses: Sequence[Witness], models: Sequence[Any], names: Sequence[str] | None) -> list[_Candidate]:
+def _label(witnesses: Sequence[Witness], models: Sequence[Any], names: Sequence[str] | None) -> list[Candidate]:
     if names is not None and len(names) != len(witnesses):
         raise InputError(f"{len(names)} names for {len(witnesses)} candidates")
     labels = list(names) if names is not None else [_label_of(model, w) for model, w in zip(models, witnesses)]
     unique = [label if labels.count(label) == 1 else f"{label} #{n + 1}" for n, label in enumerate(labels)]
-    return [_Candidate(*entry) for entry in zip(unique, witnesses, models)]
+    return [Candidate(*entry) for entry in zip(unique, witnesses, models)]
 
 
 def _label_of(model: Any, witness: Witness) -> str:

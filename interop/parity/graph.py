@@ -6,10 +6,8 @@ reaches the 2 GB limit of protobuf. ONNX Runtime's graph optimisations are off: 
 
 from __future__ import annotations
 
-import ast
 import math
 import os
-import re
 import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -21,18 +19,18 @@ import numpy.typing as npt
 
 from interop.errors import InteropError
 from interop.extras import loaded, require
+from interop.parity.slim import slim_file, slim_graph, slim_proto
 
 __all__ = [
     "PREFIX",
     "Execution",
     "Graph",
-    "Origin",
     "Store",
     "execute",
+    "graph_of",
     "initializer",
     "inputs_of",
     "open_graph",
-    "origin_of",
     "run_model",
     "segment_of",
     "submodel",
@@ -42,9 +40,11 @@ Array = npt.NDArray[Any]
 
 CHUNK = 48
 """Nodes that are run in one session."""
+CHUNK_BYTES = 1 << 27
+"""Weights that one session may have, if it has more nodes than one."""
 INLINE_BYTES = 4096
 """Smaller initializers stay in the graph: kernels want shapes, axes and pads as constants."""
-MEMORY = 1 << 29
+MEMORY = 1 << 28
 """Bytes of intermediate values held in memory; what is beyond goes to a temporary folder."""
 PREFIX = "judged::"
 """Before the name of an output that the reference's value stands in for."""
@@ -85,10 +85,35 @@ def open_graph(model: Any) -> Graph | None:
     Raises:
         ModelFileError: the file is damaged.
     """
-    proto, folder = _proto_of(model)
-    if proto is None:
+    artifact = getattr(model, "artifact", None)
+    if artifact is not None and hasattr(artifact, "public_model"):
+        model = artifact.public_model()
+    if type(model).__module__.split(".")[0] == "onnx_ir":
+        return graph_of(*slim_graph(model))
+    onnx = loaded("onnx")
+    if onnx is not None and isinstance(model, onnx.ModelProto):
+        return graph_of(*slim_proto(model))
+    path = getattr(model, "path", model)
+    if not isinstance(path, (str, os.PathLike)) or not _is_onnx_file(Path(path)):
         return None
-    constants, weights = _split_weights(proto, folder)
+    return graph_of(*slim_file(Path(path)), Path(path).parent)
+
+
+def _is_onnx_file(path: Path) -> bool:
+    from interop.runtimes._load import _recognise_path
+
+    return path.is_file() and _recognise_path(path) == "onnxruntime"
+
+
+def graph_of(proto: Any, known: Mapping[str, Array] | None = None, folder: Path | None = None) -> Graph:
+    """Take a proto apart; its weights are taken out of it.
+
+    Args:
+        proto: an ``onnx.ModelProto`` of our own.
+        known: weights that are already out of it.
+        folder: where its external data are.
+    """
+    constants, weights = _split_weights(proto, dict(known or {}), folder)
     head = type(proto)()
     head.CopyFrom(_without_graph(proto))
     graph = proto.graph
@@ -96,47 +121,19 @@ def open_graph(model: Any) -> Graph | None:
     return Graph(tuple(graph.node), inputs, tuple(value.name for value in graph.output), constants, weights, head)
 
 
-def _proto_of(model: Any) -> tuple[Any, Path | None]:
-    """A proto of our own and the folder of its external data."""
-    artifact = getattr(model, "artifact", None)
-    if artifact is not None and hasattr(artifact, "public_model"):
-        model = artifact.public_model()
-    kind = type(model).__module__.split(".")[0]
-    if kind == "onnx_ir":
-        serialized = require("onnx_ir", "to look into an ONNX model").serde.serialize_model(model)
-        return serialized, None
-    onnx = loaded("onnx")
-    if onnx is not None and isinstance(model, onnx.ModelProto):
-        own = onnx.ModelProto()
-        own.CopyFrom(model)
-        return own, None
-    path = getattr(model, "path", model)
-    if not isinstance(path, (str, os.PathLike)) or not Path(path).is_file():
-        return None, None
-    return _proto_of_file(Path(path))
-
-
-def _proto_of_file(path: Path) -> tuple[Any, Path | None]:
-    from interop.runtimes._load import _recognise_path
-
-    if _recognise_path(path) != "onnxruntime":
-        return None, None
-    from interop.runtimes._onnx_model import parse_model
-
-    return parse_model(path), path.parent
-
-
-def _split_weights(proto: Any, folder: Path | None) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Small constants as protos and large weights as arrays; the proto gives its bytes of those away."""
+def _split_weights(
+    proto: Any, weights: dict[str, Array], folder: Path | None
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Small constants as protos and large weights as arrays."""
     constants: dict[str, Any] = {}
-    weights: dict[str, Array] = {}
     for tensor in proto.graph.initializer:
+        if tensor.name in weights:
+            continue
         values = _weight(tensor, folder)
         if values is None:
             constants[tensor.name] = tensor
         else:
             weights[tensor.name] = values
-            tensor.ClearField("raw_data")
     return constants, weights
 
 
@@ -189,49 +186,6 @@ def inputs_of(node: Any) -> list[str]:
                 made |= set(inner.output)
             used += [value.name for value in body.output if value.name not in made]
     return list(dict.fromkeys(used))
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a node comes from, as far as the file says.
-
-    Attributes:
-        module: dotted path of the torch module, empty for the root.
-        torch_operator: such as ``"aten.linear.default"``.
-        source: ``file.py:line`` of the user's code.
-        fx_node: the name of the node in the captured torch program.
-    """
-
-    module: str = ""
-    torch_operator: str = ""
-    source: str = ""
-    fx_node: str = ""
-
-
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-
-
-def origin_of(node: Any) -> Origin:
-    """Read a node's metadata, as torch.onnx and our exporter write it."""
-    entries = {entry.key: entry.value for entry in node.metadata_props}
-    scopes = _names(entries.get("pkg.torch.onnx.name_scopes", ""))
-    classes = _names(entries.get("pkg.torch.onnx.class_hierarchy", ""))
-    source = entries.get("tensor_interop.source", "")
-    if not source:
-        frames = _FRAME.findall(entries.get("pkg.torch.onnx.stack_trace", ""))
-        own = [frame for frame in frames if "site-packages" not in frame[0]] or frames
-        source = f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
-    module = scopes[-2] if len(scopes) > 1 else ""
-    module = "" if module.startswith("_empty_nn_module") else module
-    return Origin(module, classes[-1] if classes else "", source, scopes[-1] if scopes else "")
-
-
-def _names(text: str) -> list[str]:
-    try:
-        names = ast.literal_eval(text) if text else []
-    except (ValueError, SyntaxError):
-        return []
-    return [str(name) for name in names] if isinstance(names, (list, tuple)) else []
 
 
 def segment_of(graph: Graph, value: str, known: Mapping[str, Any]) -> list[int]:
@@ -291,7 +245,7 @@ def _feed(model: Any, graph: Graph, name: str, values: Mapping[str, Array], feed
     if name in graph.constants:
         model.graph.initializer.append(graph.constants[name])
         return
-    array = graph.weights[name] if name in graph.weights else values[name]
+    array = np.require(graph.weights[name] if name in graph.weights else values[name], requirements=["C", "A"])
     element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(object) if array.dtype.kind in "OUS" else array.dtype)
     model.graph.input.append(onnx.helper.make_tensor_value_info(name, element, array.shape))
     feeds[name] = array
@@ -372,9 +326,21 @@ def execute(graph: Graph, feeds: Mapping[str, Array], pinned: Mapping[str, Array
     """
     done = Execution()
     outside: dict[str, Any] = dict(feeds) | dict(pinned or {})
-    for start in range(0, len(graph.nodes), CHUNK):
-        _execute_chunk(graph, range(start, min(start + CHUNK, len(graph.nodes))), outside, pinned or {}, done)
+    for positions in _chunks(graph):
+        _execute_chunk(graph, positions, outside, pinned or {}, done)
     return done
+
+
+def _chunks(graph: Graph) -> Iterator[range]:
+    """Neighbouring nodes that are run together."""
+    start, size = 0, 0
+    for position, node in enumerate(graph.nodes):
+        more = sum(graph.weights[name].nbytes for name in node.input if name in graph.weights)
+        if position > start and (position - start >= CHUNK or size + more > CHUNK_BYTES):
+            yield range(start, position)
+            start, size = position, 0
+        size += more
+    yield range(start, len(graph.nodes))
 
 
 def _execute_chunk(

@@ -10,7 +10,7 @@ import ast
 import fnmatch
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -44,10 +44,18 @@ class Case:
     Attributes:
         name: what it is called in reports, such as ``"normal batch=2"``.
         tensors: ``{input name: tensor}``.
+        others: the same under the names of a model that calls its inputs otherwise, by that model.
+        misfits: why a model does not take these inputs, by that model.
     """
 
     name: str
     tensors: dict[str, Any]
+    others: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict)
+    misfits: Mapping[Any, str] = field(default_factory=dict)
+
+    def tensors_of(self, model: Any) -> Mapping[str, Any]:
+        """The inputs under a model's own names."""
+        return self.others.get(model, self.tensors)
 
 
 def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

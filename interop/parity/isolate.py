@@ -297,7 +297,7 @@ def serve() -> None:
 
 
 def _open(start_up: Mapping[str, Any], replies: Any) -> Witness:
-    from interop.cli._spec import resolve
+    from interop.specs import resolve
 
     try:
         model = resolve(str(start_up["model"]), trust=bool(start_up["trust"])).value

@@ -62,6 +62,8 @@ ILL_CONDITIONED = 1e-3
 """Noise of this part of the output's scale is worth a remark."""
 SAMPLES = 2
 """Runs with moved operands or inputs."""
+BLOCK = 1 << 20
+"""Elements that are moved at a time."""
 DIVERGED = 1e4
 """Float64 that is this many times further from the reference than its noise computes another function."""
 
@@ -118,11 +120,16 @@ def move(values: Array, rng: np.random.Generator) -> Array:
     dtype = dtype_of(values.dtype)
     if not dtype.is_floating:
         return values
+    if values.size > BLOCK:
+        flat, moved = values.reshape(-1), np.empty(values.size, values.dtype)
+        for start in range(0, values.size, BLOCK):  # float64 of a large weight would be a multiple of the model
+            moved[start : start + BLOCK] = move(flat[start : start + BLOCK], rng)
+        return moved.reshape(values.shape)
     wide = values.astype(np.float64)
     steps = rng.integers(-1, 2, values.shape) * (wide != 0)
     with np.errstate(invalid="ignore"):
-        moved = wide + steps * ulp_of(np.where(np.isfinite(wide), np.abs(wide), 0), dtype.name)
-    rounded: Array = moved.astype(values.dtype)
+        shifted = wide + steps * ulp_of(np.where(np.isfinite(wide), np.abs(wide), 0), dtype.name)
+    rounded: Array = shifted.astype(values.dtype)
     return rounded
 
 

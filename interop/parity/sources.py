@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -79,7 +80,8 @@ class Captured:
 
     note = "each group of nodes between two torch operators was fed with torch's values"
 
-    def __init__(self, inside: Inside) -> None:
+    def __init__(self, inside: Inside, note: str = "") -> None:
+        self.note = note or self.note
         self.own = inside.own
         self._noise = Noise("float64", dict(inside.truths), tuple(dict(sample) for sample in inside.samples))
 
@@ -101,11 +103,17 @@ def _allowed(noise: Noise, name: str, own: Array) -> tuple[Allowance | None, Arr
     return allowances.get(name), truths.get(name)
 
 
+def _digest(values: Array) -> bytes | int:
+    if values.dtype.hasobject:
+        return hash(values.tobytes())
+    return hashlib.blake2b(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data).digest()
+
+
 def _key(graph: Graph, node: Any) -> tuple[Any, ...]:
     """What makes two nodes the same: operator, attributes, inputs and the values of initializers."""
     attributes = sorted(attribute.SerializeToString(deterministic=True) for attribute in node.attribute)
     inputs = []
     for name in node.input:
         values = initializer(graph, name)
-        inputs.append(name if values is None else (str(values.dtype), values.shape, hash(values.tobytes())))
+        inputs.append(name if values is None else (str(values.dtype), values.shape, _digest(values)))
     return node.domain, node.op_type, tuple(attributes), tuple(inputs)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from interop.extras import require
 
-__all__ = ["Float64", "Jitter", "Variant"]
+__all__ = ["Float64", "Jitter", "Variant", "is_large"]
 
 
 class Variant(Protocol):
@@ -33,9 +33,12 @@ class Float64:
         return _widen(value)
 
     def prepare_state(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Widen every parameter and buffer; tied ones stay tied."""
+        """Widen buffers and small parameters; tied ones stay tied. Large ones are widened where they are used."""
         done: dict[int, Any] = {}
-        return {name: done.setdefault(id(value), _widen(value)) for name, value in state.items()}
+        return {
+            name: value if is_large(value) else done.setdefault(id(value), _widen(value))
+            for name, value in state.items()
+        }
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -48,6 +51,15 @@ class Float64:
                 yield
         finally:
             torch.set_default_dtype(previous)
+
+
+LARGE_BYTES = 1 << 20
+
+
+def is_large(value: Any) -> bool:
+    """True for a parameter that is not copied as a whole: a model's memory would be many times its weights."""
+    torch = require("torch", "to run a module in float64")
+    return isinstance(value, torch.nn.Parameter) and value.numel() * value.element_size() > LARGE_BYTES
 
 
 class Jitter:

@@ -110,7 +110,13 @@ def _renamed(own: Signature, naming: Signature) -> Signature | None:
 
 def _rename(node: Node, names: Mapping[str, str]) -> Node:
     def rename(child: Structure) -> Structure:
-        return _rename(child, names) if isinstance(child, Node) else Leaf(names[child.name]) if isinstance(child, Leaf) else child
+        return (
+            _rename(child, names)
+            if isinstance(child, Node)
+            else Leaf(names[child.name])
+            if isinstance(child, Leaf)
+            else child
+        )
 
     return replace(node, children=tuple(map(rename, node.children)))
 
@@ -185,15 +191,28 @@ class ModuleWitness:
             return _to_torch(value, self._device()) if hasattr(value, "shape") else copy.deepcopy(value)
 
         runtime = TorchRuntime(self.module)
-        with keep_rng(0), evaluating(self.module), contextlib.suppress(Exception):  # the run itself will say what is wrong
+        with (
+            keep_rng(0),
+            evaluating(self.module),
+            contextlib.suppress(Exception),
+        ):  # the run itself will say what is wrong
             runtime._record(*torch.utils._pytree.tree_map(private, (tuple(args), dict(kwargs))))
             self.signature = runtime.signature
 
+    def accepts(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """True where ``forward`` can be called like that."""
+        return self._bound(args, kwargs) is not None
+
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments | None:
+        try:
+            return inspect.signature(self.module.forward).bind(*args, **kwargs)
+        except (TypeError, ValueError):
+            return None
+
     def _is_nested(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """True for a call of ``forward`` that a list of tensors cannot make."""
-        try:
-            bound = inspect.signature(self.module.forward).bind(*args, **kwargs)
-        except (TypeError, ValueError):
+        bound = self._bound(args, kwargs)
+        if bound is None:
             return False
         parameters = bound.signature.parameters
         loose = any(parameters[name].kind is inspect.Parameter.VAR_KEYWORD for name in bound.arguments)

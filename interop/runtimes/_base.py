@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -61,6 +60,7 @@ class Runtime(abc.ABC):
     def __init__(self, signature: Signature | None, path: str | os.PathLike[str] | None = None) -> None:
         self._signature = signature
         self._path = None if path is None else Path(path)
+        self._flat: tuple[tuple[str, ...] | None, str | None] | None = None  # see _find_flat
         self._seen: dict[Any, Accepted] = {}  # combinations of dtypes and shapes that passed the check
 
     def __repr__(self) -> str:
@@ -106,27 +106,28 @@ class Runtime(abc.ABC):
         Raises:
             InputError: the arguments do not fit the signature.
         """
-        names, result = self._flat
+        names, result = self._flat or self._find_flat()
         if names is not None and not kwargs and len(args) == len(names):
-            inputs = dict(zip(names, args))
+            inputs = {names[0]: args[0]} if len(args) == 1 else dict(zip(names, args))
         else:
             inputs = self.signature.bind(args, kwargs)
         outputs = self.run(inputs)
         return outputs[result] if result is not None else self.signature.unflatten(outputs, rebuild)
 
-    @functools.cached_property
-    def _flat(self) -> tuple[tuple[str, ...] | None, str | None]:
+    def _find_flat(self) -> tuple[tuple[str, ...] | None, str | None]:
         """The names of the arguments, where they are tensors one by one, and of the result, where it is one tensor."""
         signature = self.signature
         arguments, results, names = signature.arguments, signature.results, signature.output_names
         result = results.name if isinstance(results, Leaf) else None
         if results is None and len(names) == 1:
             result = names[0]
-        if arguments is None:
-            return signature.input_names, result
-        leaves = [child.name for child in arguments.children if isinstance(child, Leaf)]
-        whole = len(leaves) == len(arguments.children) and not signature.keywords.children
-        return (tuple(leaves) if whole else None), result
+        leaves: tuple[str, ...] | None = signature.input_names
+        if arguments is not None:
+            leaves = tuple(child.name for child in arguments.children if isinstance(child, Leaf))
+            if len(leaves) != len(arguments.children) or signature.keywords.children:
+                leaves = None
+        self._flat = leaves, result
+        return self._flat
 
     def map(self, items: Iterable[Any], *, batch_size: int | None = None, progress: bool = False) -> Iterator[Any]:
         """Run over items one batch at a time, holding no more than a batch; results come as they are asked for.
@@ -214,9 +215,9 @@ class Runtime(abc.ABC):
 
 
 def owner_of(values: Iterable[Any]) -> str:
-    """The framework of the first tensor among values; ``"numpy"`` where none has one."""
+    """The framework of the first tensor among values; ``"numpy"`` where none has one that can be answered in."""
     for value in values:
         framework = framework_of(value)
         if framework is not None:
-            return str(framework)
+            return "numpy" if framework == "dlpack" else str(framework)
     return "numpy"

@@ -149,6 +149,8 @@ def _recognise_object(model: Any) -> str | None:
         return "tensorflow"
     if tensorflow is not None and (isinstance(model, tensorflow.Module) or hasattr(model, "signatures")):
         return "tensorflow"
+    if tensorflow is not None and (hasattr(model, "get_concrete_function") or hasattr(model, "function_type")):
+        return "tensorflow"
     return None
 
 

@@ -65,7 +65,9 @@ def _unflatten(runtime: Runtime, outputs: Mapping[str, Any]) -> Any:
 
 
 def _stack(values: Sequence[Any]) -> Any:
-    owner = framework_of(values[0]) or "numpy"
+    owner = framework_of(values[0])
+    if owner is None or owner == "dlpack":  # numbers, and tensors of a library that is not known
+        owner = "numpy"
     module = loaded(owner)
     stack: Callable[[Any], Any] | None = getattr(module, "stack", None)
     if stack is not None:

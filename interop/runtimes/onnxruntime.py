@@ -12,7 +12,6 @@ import operator
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +20,12 @@ import numpy as np
 from interop.dtypes import DTYPES, dtype_of
 from interop.errors import ConversionError, InputError, InteropError, ModelFileError
 from interop.extras import loaded, require
-from interop.frameworks import TensorInfo, convert, describe, framework_of
+from interop.frameworks import TensorInfo, convert
 from interop.runtimes._base import Runtime
-from interop.runtimes._onnx_direct import Bound, Direct, open_direct, open_run
+from interop.runtimes._onnx_buffers import Buffers
+from interop.runtimes._onnx_direct import Arrays, Bound, Direct, open_direct, open_run
 from interop.runtimes._onnx_model import SIGNATURE_KEY, open_model
+from interop.runtimes._operators import with_operators
 from interop.runtimes._stored import read_signature
 from interop.signature import Dim, Signature, TensorSpec
 
@@ -56,25 +57,6 @@ class _Route(NamedTuple):
     give: Callable[[Any], Any] | None
 
 
-@dataclass
-class _Kept:
-    """A binding whose outputs are the caller's own buffers, kept while the caller gives the same ones.
-
-    Attributes:
-        binding: the public one.
-        bound: the quick way to bind inputs to it, if there is one.
-        buffers: what the outputs were bound to; held, so that no other tensor can be taken for one of them.
-        marks: what shows that a buffer is the one that was bound.
-        spans: first address and end of each buffer.
-    """
-
-    binding: Any
-    bound: Bound | None
-    buffers: tuple[Any, ...] = ()
-    marks: Sequence[Any] = ()
-    spans: Sequence[tuple[int, int]] = ()
-
-
 class OnnxRuntime(Runtime):
     """An ONNX model in an ONNX Runtime session."""
 
@@ -96,6 +78,7 @@ class OnnxRuntime(Runtime):
         self._plain = all(node.type in _PLAIN_OUTPUTS for node in session.get_outputs())
         self._containers = {node.name for node in nodes if not node.type.startswith("tensor(")}
         self._run = open_run(session)
+        self._arrays = () if self._bound or self._containers else (Arrays(session, self.signature),)
         self._opened: tuple[Direct | None] | None = None  # not looked for yet
         self._local = threading.local()
 
@@ -123,7 +106,8 @@ class OnnxRuntime(Runtime):
         """
         options = _session_options(session_options, threads)
         with open_model(model) as opened:
-            session = _create(opened.source, options, providers, opened.where)
+            create = functools.partial(_create, opened.source, options, providers, opened.where)
+            session = with_operators(opened.source, options, create)
             try:
                 return cls(session, opened.path)
             except UnicodeDecodeError as error:
@@ -147,16 +131,18 @@ class OnnxRuntime(Runtime):
         if out:
             return self._execute_into(inputs, out)
         try:
-            bound = self._local.bound
+            ways = self._local.ways
         except AttributeError:  # the first run of this thread
-            bound = self._direct_binding()
-        if bound is not None:
-            try:
-                outputs: dict[str, Any] | None = bound.run(inputs, self._accept)
-            except _RUN_ERRORS as error:
-                raise self._failure(error) from error
-            if outputs is not None:
-                return outputs
+            ways = self._quick_ways()
+        try:
+            for way in ways:
+                outputs: dict[str, Any] | None = way.run(inputs, self._accept)
+                if outputs is not None:
+                    return outputs
+        except InteropError:
+            raise
+        except _RUN_ERRORS as error:
+            raise self._failure(error) from error
         owner, route = self._accept(inputs)
         return self._execute_bound(inputs, owner) if route is None else self._execute_plain(inputs, route)
 
@@ -184,7 +170,7 @@ class OnnxRuntime(Runtime):
         return _Route(takers, functools.partial(_give, owner=owner))
 
     def _execute_bound(self, inputs: Mapping[str, Any], owner: str) -> dict[str, Any]:
-        binding = self._take("fresh", self.session.io_binding)
+        binding = vars(self._local).pop("fresh", None) or self.session.io_binding()  # a run inside a run has its own
         try:
             self._bind_inputs(binding, inputs)
             for name in self._names:  # again on every run: a kept output would be overwritten by the next one
@@ -197,47 +183,35 @@ class OnnxRuntime(Runtime):
             self._local.fresh = binding
 
     def _execute_into(self, inputs: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, Any]:
-        kept: _Kept = self._take("kept", self._make_kept)
+        kept: Buffers | None = getattr(self._local, "kept", None)
+        if kept is None or kept.busy:  # a run inside a run (a Python operator in the model) has its own
+            kept = self._local.kept = Buffers(self.session.io_binding(), self._direct, self.signature.outputs)
+        kept.busy = True
         try:
-            return self._run_into(kept, inputs, out)
+            if not kept.holds(out):
+                kept.bind(out)
+            if kept.bound is None or len(out) < len(self._names) or kept.bound.run(inputs, self._accept) is None:
+                return self._run_into(kept, inputs)
+            return {name: out[name] for name in self._names}
+        except InteropError:
+            raise
+        except _RUN_ERRORS as error:
+            raise self._failure(error) from error
         finally:
-            self._local.kept = kept
+            kept.busy = False
 
-    def _run_into(self, kept: _Kept, inputs: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, Any]:
-        buffers = tuple([out.get(name) for name in self._names])
-        fresh = [name for name, buffer in zip(self._names, buffers) if buffer is None]
-        changed = kept.marks != [_mark(buffer) for buffer in buffers] or len(fresh) + len(out) != len(self._names)
-        if changed:
-            self._bind_buffers(kept, out, buffers)
-        held = None if kept.bound is None else kept.bound.point(inputs, self._accept)
-        if held is None:
-            return self._run_into_slowly(kept, inputs, fresh)
-        assert kept.bound is not None
-        if changed or kept.bound.moved:
-            _refuse_overlap(kept.bound.spans(held), kept.spans)
-        if fresh:
-            return self._run_partly(kept, fresh, "torch")
-        self._guarded(kept.bound.execute)
-        return dict(zip(self._names, buffers))
-
-    def _run_into_slowly(self, kept: _Kept, inputs: Mapping[str, Any], fresh: Sequence[str]) -> dict[str, Any]:
-        """By way of an OrtValue for each input: any framework, any layout."""
-        owner = self._accept(inputs).owner
-        if kept.bound is not None:
-            kept.bound.forget()
+    def _run_into(self, kept: Buffers, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """By way of an OrtValue for each input, which takes any framework and any layout; some outputs may be fresh."""
+        owner, binding, buffers = self._accept(inputs).owner, kept.binding, kept.buffers
+        kept.free_the_rest()
         try:
-            values = self._bind_inputs(kept.binding, inputs)
-            _refuse_overlap([_span(value) for value in values], kept.spans)
-            return self._run_partly(kept, fresh, owner)
+            kept.refuse_shared(self._bind_inputs(binding, inputs))
+            self.session.run_with_iobinding(binding)
+            values = zip(self._names, binding.get_outputs())
+            return {name: buffers[name] if name in buffers else self._give(name, v, owner) for name, v in values}
         finally:
-            kept.binding.clear_binding_inputs()
-
-    def _run_partly(self, kept: _Kept, fresh: Sequence[str], owner: str) -> dict[str, Any]:
-        for name in fresh:
-            kept.binding.bind_output(name, "cpu")
-        self._guarded(self.session.run_with_iobinding, kept.binding)
-        values = zip(self._names, kept.buffers, kept.binding.get_outputs())
-        return {name: self._give(name, value, owner) if mine is None else mine for name, mine, value in values}
+            binding.clear_binding_inputs()
+            kept.free_the_rest()
 
     def _bind_inputs(self, binding: Any, inputs: Mapping[str, Any]) -> list[Any]:
         values = [convert(value, "onnxruntime") for value in inputs.values()]
@@ -245,34 +219,18 @@ class OnnxRuntime(Runtime):
             binding.bind_ortvalue_input(name, value)
         return values
 
-    def _bind_buffers(self, kept: _Kept, out: Mapping[str, Any], buffers: tuple[Any, ...]) -> None:
-        if unknown := [name for name in out if name not in self._names]:
-            raise InputError(f"out names {unknown}; the model's outputs are {self._names}")
-        kept.buffers = kept.marks = kept.spans = ()
-        kept.binding.clear_binding_outputs()
-        specs = {spec.name: spec for spec in self.signature.outputs}
-        spans = []
-        for name, buffer in zip(self._names, buffers):  # all of them: outputs come back in the order of binding
-            if buffer is None:
-                kept.binding.bind_output(name, "cpu")
-                continue
-            value = _buffer(specs[name], buffer)
-            spans.append(_span(value))
-            _refuse_overlap(spans[-1:], spans[:-1])
-            kept.binding.bind_ortvalue_output(name, value)
-        kept.buffers, kept.marks, kept.spans = buffers, [_mark(buffer) for buffer in buffers], spans
-
     def _give(self, name: str, value: Any, owner: str) -> Any:
         # A graph input that is listed as an output comes back as the caller's own buffer; nobody expects that.
         return convert(value, owner, copy=True if name in self.signature.input_names else None)
 
-    def _direct_binding(self) -> Bound | None:
-        """This thread's binding for torch tensors; None where there is no quick way, or nobody has imported torch."""
+    def _quick_ways(self) -> tuple[Bound | Arrays, ...]:
+        """This thread's own; looked for again while nobody has imported torch."""
         direct = self._direct
-        bound = Bound(direct) if direct is not None and direct.answers else None
+        torch_way = (Bound(direct),) if direct is not None and direct.answers else ()
+        ways = (*torch_way, *self._arrays)
         if self._opened is not None:
-            self._local.bound = bound
-        return bound
+            self._local.ways = ways
+        return ways
 
     @property
     def _direct(self) -> Direct | None:
@@ -280,28 +238,16 @@ class OnnxRuntime(Runtime):
             self._opened = (open_direct(self.session, self.signature),)
         return None if self._opened is None else self._opened[0]
 
-    def _make_kept(self) -> _Kept:
-        binding = self.session.io_binding()
-        direct = self._direct
-        return _Kept(binding, None if direct is None else Bound(direct, binding._iobinding))
-
-    def _take(self, key: str, make: Callable[[], Any]) -> Any:
-        """This thread's binding, taken away until the run is over: bind, run and get are not one step.
-
-        Threads do not share one, and a run inside a run (a Python operator in the model) makes one of its own.
-        """
-        return vars(self._local).pop(key, None) or make()
-
     def _guarded(self, call: Callable[..., Any], *args: Any) -> Any:
         """Call what ends in ONNX Runtime, with its errors turned into ours."""
         try:
             return call(*args)
+        except InteropError:
+            raise
         except _RUN_ERRORS as error:
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> InteropError:
-        if isinstance(error, InteropError):
-            return error
         if isinstance(error, (_STATE.InvalidArgument, ValueError)) or "INVALID_ARGUMENT" in str(error):
             return InputError(f"{self.path or 'the model'} refused its inputs: {error}")
         return InteropError(f"{self.path or 'the model'} failed while it ran: {error}")
@@ -310,7 +256,10 @@ class OnnxRuntime(Runtime):
         if name in self._containers:  # ONNX Runtime checks sequences and maps itself
             spec = next(spec for spec in self.signature.inputs if spec.name == name)
             return TensorInfo("numpy", spec.dtype, ())
-        return super()._describe(name, value)
+        info = super()._describe(name, value)
+        if info.refusal:
+            raise InputError(f"input {name!r} is a {info.framework} tensor that cannot be read: {info.refusal}")
+        return info
 
 
 def _session_options(given: Any, threads: int | None) -> Any:
@@ -407,47 +356,6 @@ def _to_numpy(value: Any) -> Any:
         array = np.asarray(value)
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
     return convert(value, "numpy")
-
-
-def _mark(buffer: Any) -> Any:
-    """What shows that a buffer is the one that was bound: a torch tensor can change its memory and stay itself."""
-    pointer = getattr(buffer, "data_ptr", None)
-    return id(buffer) if pointer is None else (id(buffer), pointer(), buffer.shape)
-
-
-def _buffer(spec: TensorSpec, buffer: Any) -> Any:
-    """The caller's tensor as a place to write; it must be the caller's memory and allowed to change."""
-    owner = framework_of(buffer)
-    if owner not in ("torch", "numpy"):
-        raise InputError(
-            f"out[{spec.name!r}] must be a torch or NumPy tensor, which may change; got {owner or type(buffer)}"
-        )
-    info = describe(buffer)
-    if info.dtype != spec.dtype:
-        raise InputError(f"out[{spec.name!r}] must be {spec.dtype}, got {info.dtype}")
-    if spec.shape is not None and len(info.shape) != len(spec.shape):
-        raise InputError(f"out[{spec.name!r}] must have {len(spec.shape)} dimensions ({spec}), got shape {info.shape}")
-    if info.readonly:
-        raise InputError(f"out[{spec.name!r}] cannot be written: {info.locked}")
-    if owner == "torch" and buffer.requires_grad:
-        raise InputError(f"out[{spec.name!r}] requires grad; give a detached tensor")
-    try:
-        return convert(buffer, "onnxruntime", copy=False)
-    except ConversionError as error:
-        raise InputError(f"out[{spec.name!r}] cannot be written in place: {error}") from error
-
-
-def _span(value: Any) -> tuple[int, int]:
-    """First address and end of an OrtValue."""
-    start = int(value.data_ptr())
-    return start, start + int(value.tensor_size_in_bytes())
-
-
-def _refuse_overlap(given: Sequence[tuple[int, int]], buffers: Sequence[tuple[int, int]]) -> None:
-    """A model may write an output before it has read all of an input."""
-    for start, end in given:
-        if any(start < other_end and other_start < end for other_start, other_end in buffers):
-            raise InputError("a buffer of out shares memory with an input or with another buffer; give separate memory")
 
 
 def _give(value: Any, owner: str) -> Any:

@@ -18,6 +18,7 @@ from interop.frameworks import convert
 from interop.runtimes._base import Accepted, Runtime, owner_of
 from interop.runtimes._packed import expand, items_of, pack, unpack
 from interop.runtimes._stored import read_signature
+from interop.runtimes._tensorflow_models import live_function
 from interop.signature import Dim, Signature, TensorSpec
 
 tf = require("tensorflow", "to run a SavedModel")
@@ -64,20 +65,22 @@ class TensorFlowRuntime(Runtime):
         self._holds = any(spec.kind != "tensor" for spec in (*self.signature.inputs, *self.signature.outputs))
 
     @classmethod
-    def open(cls, model: Any, *, signature: str = "serving_default") -> TensorFlowRuntime:
+    def open(cls, model: Any, *, signature: str = "serving_default", inputs: Any = None) -> TensorFlowRuntime:
         """Load a SavedModel folder, or wrap what is in memory.
 
         Args:
-            model: path of a SavedModel; what ``tf.saved_model.load`` gave; or a ``tf.Module`` with
-                ``serving_signature() -> ConcreteFunction`` and, optionally, ``interop_metadata`` and
-                ``signatures_to_save() -> {signature: ConcreteFunction}``.
+            model: path of a SavedModel; what ``tf.saved_model.load`` gave; a Keras model, a ``tf.function`` or a ``tf.Module``
+                that can be called; or a ``tf.Module`` with ``serving_signature() -> ConcreteFunction`` and, optionally,
+                ``interop_metadata`` and ``signatures_to_save() -> {signature: ConcreteFunction}``.
             signature: which of its signatures to call.
+            inputs: an example call, for a live model that does not say what it takes: a tensor, a tuple of arguments or a dict.
 
         Raises:
             ModelFileError: no SavedModel, a damaged one, or one without that signature.
+            InputError: a live model that does not say what it takes.
         """
         if not isinstance(model, (str, os.PathLike)):
-            return cls._wrap(model, signature)
+            return cls._wrap(model, signature, inputs)
         path = Path(model)
         try:
             root = tf.saved_model.load(str(path))
@@ -87,7 +90,7 @@ class TensorFlowRuntime(Runtime):
         return cls(root, function, _metadata_of(signature, _read_metadata(path)), path)
 
     @classmethod
-    def _wrap(cls, model: Any, signature: str) -> TensorFlowRuntime:
+    def _wrap(cls, model: Any, signature: str, inputs: Any) -> TensorFlowRuntime:
         metadata = getattr(model, "interop_metadata", None)
         if callable(getattr(model, "serving_signature", None)):
             known = {**getattr(model, "signatures_to_save", dict)(), "serving_default": model.serving_signature()}
@@ -95,10 +98,15 @@ class TensorFlowRuntime(Runtime):
             return cls(model, function, _metadata_of(signature, metadata))
         if isinstance(getattr(model, "signatures", None), Mapping):
             return cls(model, _choose(model.signatures, signature, "the SavedModel in memory"), metadata)
-        raise InputError(
-            f"a {type(model).__qualname__} has no concrete signature; write it with model.export(folder) or "
-            "tf.saved_model.save(..., signatures=...) and load that, or give it serving_signature()"
-        )
+        function, found = live_function(model, inputs)
+        return cls(model, function, found)
+
+    @property
+    def concrete(self) -> tuple[Any, Any, Mapping[str, str], Mapping[str, str]]:
+        """What it calls: the owner of the variables, the function, and ``{own name: TensorFlow's}`` of inputs and outputs."""
+        own = expand(self.signature)
+        inputs = {name: self._inputs.get(name, name) for name in own.input_names}
+        return self._root, self._function, inputs, {name: self._outputs.get(name, name) for name in own.output_names}
 
     def _examine(self, inputs: Mapping[str, Any]) -> Accepted:
         if not self._holds:

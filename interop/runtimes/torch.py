@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,12 +83,21 @@ class TorchRuntime(Runtime):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module; tensors of other frameworks are converted on the way in and on the way out."""
-        owner = owner_of(_pytree.tree_leaves((args, kwargs)))
-        args, kwargs = _pytree.tree_map(_to_torch, (args, dict(kwargs)))
+        if self._signature is not None and all(map(_is_tensor, (*args, *kwargs.values()))):
+            return self._call(args, kwargs)
+        leaves = [*args, *kwargs.values()]
+        flat = None not in map(framework_of, leaves)
+        owner = owner_of(leaves if flat else _pytree.tree_leaves((args, kwargs)))
+        if flat:  # no nesting to look into
+            args, kwargs = tuple(map(_to_torch, args)), {name: _to_torch(value) for name, value in kwargs.items()}
+        else:
+            args, kwargs = _pytree.tree_map(_to_torch, (args, dict(kwargs)))
         result = self._call(args, kwargs)
         if self._signature is None:
             self._signature = _recorded(self.module, args, kwargs, result)
-        return result if owner == "torch" else _pytree.tree_map(lambda leaf: _give(leaf, owner), result)
+        if owner == "torch" or isinstance(result, torch.Tensor):
+            return _give(result, owner)
+        return _pytree.tree_map(lambda leaf: _give(leaf, owner), result)
 
     def _check(self, found: Mapping[str, tuple[str, Sequence[int]]]) -> None:
         """Names are enough: torch itself knows what a module takes."""
@@ -107,7 +115,9 @@ class TorchRuntime(Runtime):
         }
 
     def _call(self, args: Any, kwargs: Any) -> Any:
-        with contextlib.nullcontext() if self._grad else torch.no_grad():
+        if self._grad:
+            return self.module(*args, **kwargs)
+        with torch.no_grad():
             return self.module(*args, **kwargs)
 
     def _first_run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,6 +150,7 @@ class ExportedProgramRuntime(TorchRuntime):
         self.program = program
         self._signature = _signature_of(program)
         self._outputs = [_leaf(spec.arg) for spec in program.graph_signature.output_specs if spec.kind in _OUTPUTS]
+        self._arguments = [_leaf(spec.arg) for spec in program.graph_signature.input_specs if spec.kind is _INPUT]
         self._ranges = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,9 +177,13 @@ class ExportedProgramRuntime(TorchRuntime):
         return {name: _give(found[name], owner) for name in self.signature.output_names}
 
     def _call_flat(self, inputs: Mapping[str, Any]) -> Any:
-        arguments = [_leaf(spec.arg) for spec in self.program.graph_signature.input_specs if spec.kind is _INPUT]
-        leaves = [_to_torch(inputs[leaf.name]) if isinstance(leaf, Leaf) else fill(leaf, {}) for leaf in arguments]
-        args, kwargs = _pytree.tree_unflatten(leaves, self.program.call_spec.in_spec)
+        leaves = [
+            _to_torch(inputs[leaf.name]) if isinstance(leaf, Leaf) else fill(leaf, {}) for leaf in self._arguments
+        ]
+        if (self._flat or self._find_flat())[0] is not None:
+            args, kwargs = leaves, {}
+        else:
+            args, kwargs = _pytree.tree_unflatten(leaves, self.program.call_spec.in_spec)
         try:
             return self._call(args, kwargs)
         except AssertionError as error:  # how a program's own guards speak
@@ -182,6 +197,10 @@ def _open_program(program: torch.export.ExportedProgram, grad: bool, path: Path 
         if path is None:
             raise
         raise ModelFileError(f"{path}: the archive does not hold together: {error}") from error
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
 
 
 def _to_torch(value: Any) -> Any:

@@ -24,9 +24,9 @@ from typer.testing import CliRunner
 
 from interop.cli import app, main
 from interop.cli._common import explain_error, human_bytes, working
-from interop.cli._spec import is_spec, resolve
 from interop.cli.export import parse_dynamic, place_arguments
 from interop.errors import InputError, InteropError, MissingExtraError, ModelFileError
+from interop.specs import is_spec, resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 WEIGHT = np.array([[1, -2, 0.5, 3], [-1, 0.25, 2, -0.5], [0, 1, -1, 1]], np.float32)

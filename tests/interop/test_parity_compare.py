@@ -32,6 +32,8 @@ FAILING = {
     "number_against_nan": (f32(1), f32(np.nan), "NaN"),
     "broadcastable_shapes": (f32(1, 1, 1), f32(1), "shape"),
     "same_count_other_shape": (np.ones((2, 3)), np.ones((3, 2)), "shape"),
+    "square_transposed": (f32(*range(9)).reshape(3, 3), f32(*range(9)).reshape(3, 3).T, "differ"),
+    "bias_on_the_wrong_axis": (np.repeat([[1.0], [2.0]], 2, 1), np.repeat([[1.0, 2.0]], 2, 0), "differ"),
     "scalar_against_one_element": (np.ones(()), np.ones(1), "shape"),
     "empty_of_other_shape": (np.ones((0, 2)), np.ones((2, 0)), "shape"),
     "int64_wrap_around": (np.array([2**62]), np.array([-(2**62)]), "4611686018427387904"),

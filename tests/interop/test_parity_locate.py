@@ -15,7 +15,8 @@ from torch import nn
 import interop
 from interop.errors import InputError
 from interop.parity import ParityReport, locate
-from interop.parity.graph import Store, execute, inputs_of, open_graph, origin_of, segment_of
+from interop.parity.graph import Store, execute, inputs_of, open_graph, segment_of
+from interop.parity.origin import origin_of
 
 BATCH = {0: torch.export.Dim("batch", min=1)}
 

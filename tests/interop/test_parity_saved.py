@@ -1,6 +1,7 @@
 """Saved runs are judged again without models, and a damaged folder is an error."""
 
 import json
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -59,7 +60,7 @@ def test_replay_gives_the_same_report(folder):
     report = interop.check(Function(right), Function(right), Function(wrong), Function(boom), save=folder)
     again = replay(folder)
     assert not report.passed
-    assert again == report
+    assert again == replace(report, first_difference=None)
 
 
 def test_replay_judges_by_other_tolerances(folder):

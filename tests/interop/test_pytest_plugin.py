@@ -266,3 +266,33 @@ def test_only_the_first_process_clears_the_folder(tmp_path: Path, worker: bool) 
     (tmp_path / "parity" / "a-1.parity.json").touch()
     pytest_plugin.pytest_configure(config)  # type: ignore[arg-type]  # all of the configuration that is asked for
     assert (tmp_path / "parity" / "a-1.parity.json").exists() is worker
+
+
+FAMILIES = (
+    NETS
+    + """
+def test_made(assert_parity):
+    report = assert_parity(Net(2.0), Net(2.0))
+    assert len(report.cases) == FOUND
+
+def test_given(assert_parity):
+    assert len(assert_parity(Net(2.0), Net(2.0), inputs=(X,)).cases) == 1
+    assert len(assert_parity(Net(2.0), Net(2.0), families=("tiny",)).cases) == 1
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("ini", "options", "found"), [("", (), 1), ("full", (), 7), ("full", ("--interop-inputs=quick",), 1)]
+)
+def test_families_of_made_inputs_are_chosen_once_for_all_tests(run, pytester, ini, options, found) -> None:
+    if ini:
+        pytester.makeini(f"[pytest]\ninterop_inputs = {ini}\n")
+    run(FAMILIES.replace("FOUND", str(found)), *options).assert_outcomes(passed=2)
+
+
+def test_unknown_families_are_a_usage_error(run, pytester) -> None:
+    pytester.makeini("[pytest]\ninterop_inputs = all\n")
+    result = run(FAMILIES)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*interop_inputs is quick or full*"])
