@@ -15,6 +15,7 @@ from exporters._exported import ExportedModel
 from exporters._formats import get_exporter, make_options
 from exporters._request import ExportRequest
 from exporters._samples import sample_batches
+from exporters._sources import example_arguments, is_tensorflow, open_tensorflow
 from exporters._undisturbed import evaluation_mode, kept_buffers, kept_random_state, private_copy
 from exporters.errors import OptionsError
 from interop.extras import loaded, require
@@ -41,7 +42,8 @@ def export_model(
     states are left as they were.
 
     Args:
-        model: a ``torch.nn.Module``, a ``torch.export.ExportedProgram``, or an ONNX file or model.
+        model: a ``torch.nn.Module``, a ``torch.export.ExportedProgram``, an ONNX file or model, or a TensorFlow model: a
+            SavedModel folder, a Keras model, a ``tf.Module`` or a ``tf.function``.
         format: ``"onnx"``, ``"tensorflow"``, or another of ``available_formats()``.
         inputs: an example: a tensor, a tuple of positional arguments, or a dict of arguments by name. None looks for it: the
             model's ``example_inputs()``, Lightning's ``example_input_array``, transformers' ``dummy_inputs``, the first layers.
@@ -105,14 +107,27 @@ def _request(
     model: Any, format: str, inputs: Any, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any, options: Any
 ) -> ExportRequest:
     if not _is_torch(model):
-        if not get_exporter(format).takes(model):
-            raise OptionsError(
-                f"cannot export a {type(model).__name__} to {format}; give a torch.nn.Module, an ExportedProgram or an ONNX file"
-            )
-        return ExportRequest(model, options=options)
+        return _request_of_source(model, format, inputs, kwargs, options)
     with interop_no_grad():
         args, named = find_example_inputs(model, inputs, kwargs, format)
     return ExportRequest(model, private_copy(args), private_copy(named), dynamic_shapes, options)
+
+
+def _request_of_source(
+    model: Any, format: str, inputs: Any, kwargs: Mapping[str, Any] | None, options: Any
+) -> ExportRequest:
+    """The request for what is no torch model: ONNX, or TensorFlow, which is opened."""
+    args: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
+    if is_tensorflow(model):
+        model = open_tensorflow(model, inputs, kwargs)
+        args, named = example_arguments(model, inputs, kwargs)
+    if not get_exporter(format).takes(model):
+        raise OptionsError(
+            f"cannot export a {type(model).__name__} to {format}; give a torch.nn.Module, an ExportedProgram, an ONNX file, or a "
+            "TensorFlow model (a SavedModel folder, a Keras model, a tf.Module or a tf.function)"
+        )
+    return ExportRequest(model, args, named, options=options)
 
 
 def interop_no_grad() -> contextlib.AbstractContextManager[Any]:
@@ -126,6 +141,9 @@ def _verify(request: ExportRequest, exported: ExportedModel) -> interop.ParityRe
     if _is_torch(request.model):
         batches = sample_batches(exported.signature, request.args, request.kwargs)
         report = interop.check(_reference(request.model), exported, inputs=batches)
+    elif request.args or request.kwargs:
+        batches = sample_batches(exported.signature, request.args, request.kwargs)
+        report = interop.check(request.model, exported, inputs=batches)
     else:
         report = interop.check(request.model, exported)
     if not getattr(

@@ -19,6 +19,8 @@ FORMATS: dict[str, str] = {
     "onnx": "exporters.onnx:OnnxExporter",
     "tensorflow": "exporters.tensorflow:TensorFlowExporter",
     "litert": "exporters.litert:LitertExporter",
+    "torch": "exporters.torch:TorchExporter",
+    "libtorch": "exporters.libtorch:LibtorchExporter",
 }
 """Format name -> ``module:Class``."""
 
@@ -26,6 +28,8 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "onnx": ("torch", "onnx", "onnx_ir", "onnxscript", "onnxruntime"),
     "tensorflow": ("torch", "onnx", "onnx_ir", "onnxscript", "tensorflow"),
     "litert": ("torch", "onnx", "onnx_ir", "onnxscript", "tensorflow", "ai_edge_litert"),
+    "torch": ("torch", "onnx", "onnx_ir", "onnxscript", "onnxruntime"),
+    "libtorch": ("torch", "onnx", "onnx_ir", "onnxscript", "onnxruntime"),
 }
 
 ENTRY_POINTS = "tensor_interop.exporters"

@@ -1,33 +1,43 @@
-"""Where a node comes from, read off the stack trace that torch.onnx leaves on it."""
+"""Where something comes from in the user's own code, read off a stack trace."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import PurePath
 
-__all__ = ["user_frame"]
+__all__ = ["user_frame", "user_place"]
 
 _FRAME = re.compile(r'File "(?P<file>[^"<]+)", line (?P<line>\d+)')  # not "<eval_with_key>", code that torch made
-_LIBRARY = re.compile(r"[/\\](site-packages|dist-packages)[/\\](torch|transformers|lightning)[/\\]")
+_TORCH = re.compile(r"[/\\](site|dist)-packages[/\\]torch[/\\]")
+_PACKAGE = re.compile(r"[/\\](site|dist)-packages[/\\]")
+_LIBRARY = re.compile(r"[/\\]((site|dist)-packages|python3\.\d+)[/\\]")
 
 
 def user_frame(trace: str) -> str:
-    """The innermost frame of a stack trace that is not a library's, as ``file.py:line``.
+    """The innermost frame of a stack trace that is the user's own, as ``file.py:line``.
 
     Args:
         trace: a formatted Python stack trace, outermost frame first.
 
     Returns:
-        The file's name without its folder, and the line; the innermost frame of all where only libraries are in it; an
-        empty string where there is no frame.
+        The file's name without its folder, and the line; an empty string where there is no frame. See ``user_place``.
 
     Example:
         >>> user_frame('File "/home/me/net.py", line 8, in forward')
         'net.py:8'
     """
-    frames = [(match["file"], match["line"]) for match in _FRAME.finditer(trace)]
+    place = user_place([(match["file"], int(match["line"])) for match in _FRAME.finditer(trace)])
+    return f"{PurePath(place[0]).name}:{place[1]}" if place else ""
+
+
+def user_place(frames: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
+    """The innermost of ``(file, line)`` frames, given outermost first, that is the user's own.
+
+    Where only libraries are in them it is the innermost outside torch and Python itself (Transformers, torchvision), then
+    the innermost of all.
+    """
     own = [frame for frame in frames if not _LIBRARY.search(frame[0])]
-    if not frames:
-        return ""
-    file, line = (own or frames)[-1]
-    return f"{PurePath(file).name}:{line}"
+    others = [frame for frame in frames if _PACKAGE.search(frame[0]) and not _TORCH.search(frame[0])]
+    found = own or others or frames
+    return found[-1] if found else None

@@ -27,6 +27,14 @@ EXTRAS: dict[str, str] = {
     "ai_edge_litert": "litert",
     "jax": "jax",
     "ray": "ray",
+    "pyarrow": "ray",
+    "starlette": "ray",
+    "grpc": "serving",
+    "google": "serving",
+    "mlflow": "mlflow",
+    "tensorboard": "tensorboard",
+    "captum": "captum",
+    "kornia": "kornia",
 }
 """Import name -> the extra of this project that installs it."""
 

@@ -23,9 +23,12 @@ __all__ = ["DoctorReport", "Goal", "Package", "Problem", "doctor", "versions_tes
 
 TESTED: dict[str, str] = {
     "ai-edge-litert": "2.3.0",
+    "captum": "0.9.0",
     "jax": "0.10.2",
     "keras": "3.15.1",
+    "kornia": "0.9.0",
     "ml-dtypes": "0.6.0",
+    "mlflow": "3.17.2",
     "numpy": "2.4.6",
     "onnx": "1.23.2",
     "onnx-ir": "1.1.0",
@@ -33,7 +36,9 @@ TESTED: dict[str, str] = {
     "onnxscript": "0.7.2",
     "optree": "0.20.0",
     "protobuf": "7.36.2",
+    "ray": "2.60.0",
     "safetensors": "0.8.0",
+    "tensorboard": "2.21.0",
     "tensorflow-cpu": "2.21.0",
     "tf2onnx": "1.17.0",
     "torch": "2.13.0",
@@ -84,19 +89,34 @@ class Goal:
     Attributes:
         name: what one wants.
         how: the call that does it.
-        extra: the extra of this project that it needs.
+        extra: the extra of this project that it needs; empty where none installs it.
         missing: import names that are not installed; empty where the goal can be reached.
+        purpose: what it is a part of, such as ``"explain"``.
+        untested: packages that it uses at another version than this release was tested with.
     """
 
     name: str
     how: str
     extra: str
     missing: tuple[str, ...]
+    purpose: str = ""
+    untested: tuple[Package, ...] = ()
 
     @property
     def ready(self) -> bool:
         """True where everything it needs is installed."""
         return not self.missing
+
+    @property
+    def state(self) -> str:
+        """``"ready"``, with the packages whose version was not tested, or what to do first."""
+        if self.missing:
+            needs = f"needs {', '.join(self.missing)}"
+            return f"pip install 'tensor-interop[{self.extra}]'" if self.extra else needs
+        if not self.untested:
+            return "ready"
+        others = ", ".join(f"{package.name} {package.version} (tested: {package.tested})" for package in self.untested)
+        return f"ready, not tested with {others}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +146,9 @@ class DoctorReport:
             item["state"] = package.state
         for item, goal in zip(data["goals"], self.goals):
             item["ready"] = goal.ready
+            item["state"] = goal.state
+            for part, package in zip(item["untested"], goal.untested):
+                part["state"] = package.state
         return json.dumps(data, indent=indent)
 
     def __str__(self) -> str:
@@ -158,13 +181,11 @@ class DoctorReport:
     def _tables(self) -> list[_Table]:
         packages: _Rows = [(p.name, p.version or "-", p.tested, p.state) for p in self.packages]
         problems: _Rows = [(" + ".join(p.packages), p.what, p.remedy) for p in self.problems]
-        goals: _Rows = [
-            (g.name, g.how, "ready" if g.ready else f"pip install 'tensor-interop[{g.extra}]'") for g in self.goals
-        ]
+        goals: _Rows = [(g.purpose, g.name, g.how, g.state) for g in self.goals]
         tables: list[_Table] = [
             ("Packages", ("package", "installed", "tested", "state"), packages),
             ("Known to go wrong with these versions", ("with", "what happens", "instead"), problems),
-            ("What you can do here", ("goal", "call", "state"), goals),
+            ("What you can do here", ("goal", "part", "call", "state"), goals),
             (
                 "Who shares memory with whom (probed just now)",
                 ("from", "to", "shared", "copied", "refused"),
@@ -201,14 +222,15 @@ def doctor(*, quick: bool = False) -> DoctorReport:
     Example:
         >>> print(doctor(quick=True))  # doctest: +SKIP
     """
+    packages = _packages()
     sharing, failures = ((), ()) if quick else probe_sharing()
     failed = [Problem((name,), what, f"reinstall {name}, then run interop doctor again") for name, what in failures]
     return DoctorReport(
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
-        packages=_packages(),
+        packages=packages,
         problems=(*failed, *_broken_promises(sharing), *find_problems(_installed())),
-        goals=tuple(Goal(name, how, extra, _missing(modules)) for name, how, extra, modules in GOALS),
+        goals=_goals(packages),
         sharing=sharing,
     )
 
@@ -265,16 +287,80 @@ def _missing(modules: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in modules if name not in sys.modules and importlib.util.find_spec(name) is None)
 
 
-_TORCH = ("torch",)
+def _goals(packages: Iterable[Package]) -> tuple[Goal, ...]:
+    known = {package.name: package for package in packages}
+
+    def untested(modules: Iterable[str]) -> tuple[Package, ...]:
+        names = [name for module in modules for name in _distributions_of(module) if name in known]
+        return tuple(known[name] for name in names if known[name].state not in ("tested", "missing"))
+
+    return tuple(
+        Goal(name, how, extra, _missing(modules), purpose, untested(modules))
+        for purpose, rows in GOALS.items()
+        for name, how, extra, modules in rows
+    )
+
+
+def _distributions_of(module: str) -> tuple[str, ...]:
+    name = {"tensorflow": "tensorflow-cpu"}.get(module, _normal(module))
+    return _SAME_MODULE.get(name, (name,))
+
+
 _ONNX = ("torch", "onnx", "onnx_ir", "onnxscript")
-GOALS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
-    ("export to ONNX", 'export_model(model, "onnx")', "onnx", _ONNX),
-    ("export to TensorFlow", 'export_model(model, "tensorflow")', "tensorflow", (*_ONNX, "tensorflow")),
-    ("run torch models and .pt2 files", 'interop.load("model.pt2")', "torch", _TORCH),
-    ("run ONNX files", 'interop.load("model.onnx")', "onnx", ("onnxruntime", "onnx")),
-    ("run SavedModels", 'interop.load("saved_model")', "tensorflow", ("tensorflow",)),
-    ("check that two models agree", "interop.check(model, file)", "onnx", ("torch", "onnx", "onnxruntime")),
-    ("share tensors with TensorFlow", 'interop.convert(x, "tensorflow")', "tensorflow", ("tensorflow",)),
-    ("share tensors with JAX", 'interop.convert(x, "jax")', "jax", ("jax",)),
-)
-"""Goal, the call that reaches it, the extra that installs it, and the import names that it needs."""
+_RAY_DATA = ("ray", "pyarrow")
+_INTEGRATIONS = "interop.integrations"
+GOALS: dict[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]] = {
+    "exchange models": (
+        ("export to ONNX", 'export_model(model, "onnx")', "onnx", _ONNX),
+        ("export to TensorFlow", 'export_model(model, "tensorflow")', "tensorflow", (*_ONNX, "tensorflow")),
+        ("export to LiteRT", 'export_model(model, "litert")', "litert", (*_ONNX, "tensorflow", "ai_edge_litert")),
+        ("ONNX back to torch", 'export_model("model.onnx", "torch")', "onnx", (*_ONNX, "onnxruntime")),
+        ("run torch models and .pt2 files", 'interop.load("model.pt2")', "torch", ("torch",)),
+        ("run ONNX files", 'interop.load("model.onnx")', "onnx", ("onnxruntime", "onnx")),
+        ("run SavedModels", 'interop.load("saved_model")', "tensorflow", ("tensorflow",)),
+        ("check that two models agree", "interop.check(model, file)", "onnx", ("torch", "onnx", "onnxruntime")),
+        ("share tensors with TensorFlow", 'interop.convert(x, "tensorflow")', "tensorflow", ("tensorflow",)),
+        ("share tensors with JAX", 'interop.convert(x, "jax")', "jax", ("jax",)),
+        ("preprocessing in the graph", "examples/kornia_pipeline.py", "kornia", (*_ONNX, "kornia")),
+    ),
+    "train on several machines": (
+        ("torch.distributed", "torchrun -m examples.distributed_training", "onnx", _ONNX),
+        ("Horovod", "make horovod", "onnx", _ONNX),  # builds Horovod itself, for the installed torch
+        (
+            "in TensorFlow",
+            'export_model(model, "tensorflow", options={"training": True})',
+            "tensorflow",
+            ("tensorflow",),
+        ),
+    ),
+    "serve from C++": (
+        ("ONNX Runtime", 'export_model(model, "onnx")', "onnx", _ONNX),
+        ("LiteRT", 'export_model(model, "litert")', "litert", (*_ONNX, "tensorflow", "ai_edge_litert")),
+    ),
+    "serve over the network": (
+        ("TensorFlow Serving", f"{_INTEGRATIONS}.serving.ServingClient", "tensorflow", ("tensorflow",)),
+        ("Ray Serve", f"{_INTEGRATIONS}.ray_serve.deployment(path)", "ray", ("ray", "starlette")),
+        ("large data sets", f"{_INTEGRATIONS}.ray_data.map_batches(data, path)", "ray", _RAY_DATA),
+    ),
+    "track": (
+        ("MLflow", f"{_INTEGRATIONS}.mlflow.log_model(exported, name)", "mlflow", ("mlflow",)),
+        (
+            "TensorBoard",
+            f"{_INTEGRATIONS}.tensorboard.log_parity(folder, report)",
+            "tensorboard",
+            ("tensorboard", "torch"),
+        ),
+    ),
+    "tune": (("latency against parity", "interop tune MODEL", "ray", (*_RAY_DATA, "onnxruntime")),),
+    "explain": (
+        ("attributions", f"{_INTEGRATIONS}.captum.attribute(model, method, x)", "captum", ("captum", "torch")),
+        (
+            "across runtimes",
+            f"{_INTEGRATIONS}.captum.compare_attributions(models, method, x)",
+            "captum",
+            ("captum", "torch"),
+        ),
+        ("the first operator that differs", "interop.check(model, file)", "onnx", ("torch", "onnx", "onnxruntime")),
+    ),
+}
+"""Goal -> its parts: name, the call that does it, the extra that installs it, and the import names that it needs."""

@@ -7,7 +7,7 @@ structure is the plain data that leads from one to the other, small enough to tr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from interop.errors import InputError
@@ -56,6 +56,15 @@ def names_of(structure: Structure) -> Iterator[str]:
     elif isinstance(structure, Node):
         for child in structure.children:
             yield from names_of(child)
+
+
+def renamed(structure: Structure, names: Mapping[str, str]) -> Structure:
+    """The structure with other names for some leaves."""
+    if isinstance(structure, Leaf):
+        return Leaf(names.get(structure.name, structure.name))
+    if isinstance(structure, Node):
+        return replace(structure, children=tuple(renamed(child, names) for child in structure.children))
+    return structure
 
 
 def pick(structure: Structure, value: Any, where: str = "input") -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from torch.utils import _pytree as pytree  # the same
 
 from exporters import ExportError, export_model
 from exporters.onnx.corrections import DECOMPOSITIONS, TRANSLATIONS
+from exporters.onnx.corrections._reports import reports_of
 from interop import InteropError
-from tools.aten_cases import CASES, NOT_RUN, RANDOM, core_operators
+from tools.aten_cases import CASES, NOTES, RANDOM, core_operators
 
 __all__ = ["Verdict", "main", "page", "probe"]
 
@@ -30,7 +31,7 @@ class Verdict:
 
     Attributes:
         status: ``right``, ``shape only``, ``differs``, ``refused`` or ``no case``.
-        why: the reason where it is not right.
+        why: the reason where it is not right, or what the comparison leaves out.
     """
 
     status: str
@@ -51,16 +52,33 @@ class _Calls(torch.nn.Module):
             name, overload = operator.split(".")
             leaves, spec = pytree.tree_flatten(call)
             given = iter(tensors[key])
-            args, kwargs = pytree.tree_unflatten([next(given) if torch.is_tensor(x) else x for x in leaves], spec)
+            args, kwargs = pytree.tree_unflatten(
+                [_inner(next(given), x) if torch.is_tensor(x) else x for x in leaves], spec
+            )
+            if "out" in kwargs:  # torch writes there; the caller's own tensor stays as it is
+                kwargs["out"] = kwargs["out"].clone()
+            if name.endswith("_"):
+                args = [args[0].clone(), *args[1:]]
             found = pytree.tree_leaves(getattr(getattr(torch.ops.aten, name), overload)(*args, **kwargs))
-            results[key] = [value for value in found if torch.is_tensor(value)]
+            results[key] = [_outer(value) for value in found if value is not None]
         return results
+
+
+def _outer(value: Any) -> torch.Tensor:
+    """A number as a tensor, and a complex tensor as pairs: what can leave a model."""
+    if not torch.is_tensor(value):
+        return torch.full((), value)
+    return torch.view_as_real(value) if value.is_complex() else value
+
+
+def _inner(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_complex(value) if like.is_complex() else value
 
 
 def probe(operators: Sequence[str]) -> dict[str, Verdict]:
     """Export and run the cases of these operators, and compare with torch."""
     cases = CASES | RANDOM
-    verdicts = {name: Verdict("no case", _why_not(name)) for name in operators if name not in cases}
+    verdicts = {name: Verdict("no case") for name in operators if name not in cases}
     calls = {f"{name}#{number}": (name, call) for name in operators for number, call in enumerate(cases.get(name, ()))}
     keys = list(calls)
     for start in range(0, len(keys), _GROUP):
@@ -68,18 +86,16 @@ def probe(operators: Sequence[str]) -> dict[str, Verdict]:
             name = key.split("#")[0]
             if verdicts.get(name, Verdict("right")).status in ("right", "shape only"):
                 verdicts[name] = verdict
-    return dict(sorted(verdicts.items()))
-
-
-def _why_not(name: str) -> str:
-    return next((reason for part, reason in NOT_RUN.items() if part in name), "")
+    noted = {name: replace(each, why=each.why or NOTES.get(name, "")) for name, each in verdicts.items()}
+    return dict(sorted(noted.items()))
 
 
 def _run(calls: Mapping[str, tuple[str, Any]]) -> Iterator[tuple[str, Verdict]]:
     """The verdict of each call; what fails together is halved until the one that fails is alone."""
     model = _Calls(calls)
     tensors = {
-        key: [leaf for leaf in pytree.tree_leaves(call) if torch.is_tensor(leaf)] for key, (_, call) in calls.items()
+        key: [_outer(leaf) for leaf in pytree.tree_leaves(call) if torch.is_tensor(leaf)]
+        for key, (_, call) in calls.items()
     }
     try:
         exported = export_model(model, "onnx", inputs=(tensors,), dynamic_shapes=None, verify=False)
@@ -99,7 +115,7 @@ def _run(calls: Mapping[str, tuple[str, Any]]) -> Iterator[tuple[str, Verdict]]:
 
 def _reason(error: Exception) -> str:
     lines = str(error).replace("|", "/").splitlines()
-    return " ".join((lines[-1] if isinstance(error, ExportError) else lines[0]).split())[-160:]
+    return " ".join((lines[-1] if isinstance(error, ExportError) else lines[0]).split())[-240:]
 
 
 def _compared(results: Sequence[Any], expected: Sequence[Any], shape_only: bool) -> Verdict:
@@ -143,12 +159,24 @@ def page(verdicts: Mapping[str, Verdict]) -> str:
             for name, each in verdicts.items()
         ),
         "",
-        "Own entries for operators outside the core set: "
-        + ", ".join(f"`{name}`" for name in sorted(own - set(verdicts)))
-        + ".",
-        "",
+        *_corrections(own),
     ]
     return "\n".join(lines)
+
+
+def _corrections(own: set[str]) -> list[str]:
+    """Every own entry with the public report that it answers."""
+    return [
+        "## Own entries",
+        "",
+        "Each is compared with torch, and a test says when torch.onnx no longer needs it. *None known*: no report was found;",
+        "what torch.onnx does was measured with the torch that is named above.",
+        "",
+        "| operator | report |",
+        "|---|---|",
+        *(f"| `{name}` | {', '.join(reports_of(name)) or 'none known'} |" for name in sorted(own)),
+        "",
+    ]
 
 
 def main(names: Sequence[str] = ()) -> None:

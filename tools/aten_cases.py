@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # inputs for torch's operators
 
-__all__ = ["CASES", "NOT_RUN", "RANDOM", "core_operators"]
+__all__ = ["CASES", "NOTES", "RANDOM", "core_operators"]
 
 INF, NAN = float("inf"), float("nan")
 
@@ -25,7 +25,7 @@ C3, C4 = torch.tensor([0.5, -1.0, 2.0]), torch.tensor([0.1, -0.2, 0.3, 0.4])
 POSITIVE = torch.tensor([0.3, 1.2, 0.8])
 
 _UNARY = """abs acos acosh asin asinh atan atanh bitwise_not ceil clone cos cosh erf exp expm1 floor isinf isnan log log10 log1p
-log2 logical_not neg reciprocal relu round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc alias gelu elu leaky_relu hardtanh
+log2 logical_not neg reciprocal relu round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc alias elu leaky_relu hardtanh
 nonzero mean prod amax amin any argmax argmin"""
 _COMPARE = "eq ge gt le lt ne"
 
@@ -41,6 +41,7 @@ def _unary() -> dict[str, list[Call]]:
     cases["bitwise_not.default"] = [_call(N), _call(B)]
     cases["sign.default"].append(_call(N))
     cases["any.default"].append(_call(B))
+    cases["gelu.default"] = [_call(torch.where(F == INF, 9.0, F)), _call(F, approximate="tanh")]
     return cases
 
 
@@ -65,7 +66,11 @@ def _binary() -> dict[str, list[Call]]:
     for name in ("atan2", "maximum", "minimum"):
         cases[f"{name}.default"] = [_call(F, G)]
     cases["pow.Tensor_Tensor"] = [_call(F, G), _call(N.abs(), J.abs())]
-    cases["pow.Tensor_Scalar"] = [_call(F, 2), _call(F, 0.5), _call(F, -1.0)]
+    cases["pow.Tensor_Scalar"] = [_call(F, power) for power in (2, 0.5, -0.5, -1.0, 1.5, 0.0, 3)] + [
+        _call(N, 2),
+        _call(N, 0.5),
+    ]
+    cases["atan2.out"] = [((F, G), {"out": torch.zeros(3, 4)})]
     cases["pow.Scalar"] = [_call(2.0, F)]
     return cases
 
@@ -90,7 +95,8 @@ def _reductions() -> dict[str, list[Call]]:
         "topk.default": [_call(X, 2), _call(X, 3, 0, False)],
         "_softmax.default": [_call(F, 1, False), _call(X, 0, False)],
         "_log_softmax.default": [_call(F, 1, False), _call(X, 0, False)],
-        "_fft_r2c.default": [_call(X, [1], 0, True)],
+        "_fft_r2c.default": [_call(X, [1], 0, True), _call(X, [0, 1], 1, False)],
+        "_fft_c2r.default": [_call(torch.view_as_complex(ROWS[:, :, :2].contiguous()), [1], 2, 4)],
         "_cdist_forward.default": [_call(ROWS, ROWS + 1, p, None) for p in (2.0, 1.0, 0.0, INF, 3.0)],
         "_pdist_forward.default": [_call(X, 2.0), _call(X, 1.0)],
     }
@@ -110,6 +116,13 @@ def _shapes() -> dict[str, list[Call]]:
         "flip.default": [_call(X, [0, 1])],
         "full.default": [_call([2, 3], 1.5)],
         "full_like.default": [_call(X, 2)],
+        "resize_.default": [_call(X, [2, 3])],
+        "sym_is_contiguous.default": [_call(X)],
+        "sym_numel.default": [_call(X)],
+        "sym_size.int": [_call(X, 1)],
+        "sym_storage_offset.default": [_call(X)],
+        "sym_stride.int": [_call(X, 0)],
+        "_local_scalar_dense.default": [_call(torch.tensor(3)), _call(torch.tensor(2.5))],
         "permute.default": [_call(ROWS, [2, 0, 1])],
         "repeat.default": [_call(X, [2, 1, 3])],
         "scalar_tensor.default": [_call(2.5)],
@@ -180,6 +193,7 @@ def _layers() -> dict[str, list[Call]]:
         ],
         "grid_sampler_2d.default": [_call(IMAGE, IMAGE[:, :2].permute(0, 2, 3, 1).contiguous(), 0, 0, False)],
         "_native_batch_norm_legit_no_training.default": [_call(IMAGE, C3, C3, C3, POSITIVE, 0.1, 1e-5)],
+        "_native_batch_norm_legit.default": [_call(IMAGE, C3, C3, C3, POSITIVE, False, 0.1, 1e-5)],
         "_native_batch_norm_legit.no_stats": [_call(IMAGE, C3, C3, True, 0.1, 1e-5)],
         "native_group_norm.default": [_call(IMAGE, C3, C3, 2, 3, 42, 3, 1e-5)],
         "native_layer_norm.default": [_call(ROWS, [4], C4, C4, 1e-5)],
@@ -193,7 +207,44 @@ def _layers() -> dict[str, list[Call]]:
     }
 
 
-CASES: dict[str, list[Call]] = _unary() | _binary() | _reductions() | _shapes() | _indexing() | _layers()
+def _backward() -> dict[str, list[Call]]:
+    """A model may hold a gradient: a physics-informed network gives the derivative of its output."""
+    rows, groups = (
+        (ROWS.mean(-1, keepdim=True), ROWS.std(-1, keepdim=True) ** -1),
+        (C4[:2].repeat(2, 1), C4[:2].repeat(2, 1)),
+    )
+    pooled, places = torch.ops.aten.max_pool2d_with_indices(IMAGE, [3, 3], [2, 2], [1, 1])
+    strided = torch.nn.functional.conv2d(IMAGE, WEIGHT, C4, (2, 1), 1)
+    return {
+        "_adaptive_avg_pool2d_backward.default": [_call(IMAGE[:, :, :2, :3].contiguous(), IMAGE)],
+        "avg_pool2d_backward.default": [
+            _call(IMAGE[:, :, :3, :3].contiguous(), IMAGE[:, :, :6], [2, 2], [2, 2], [0, 0], False, True, None)
+        ],
+        "convolution_backward.default": [
+            _call(strided, IMAGE, WEIGHT, [4], [2, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, True])
+        ],
+        "embedding_dense_backward.default": [_call(ROWS, INDEX[:2, :3], 4, -1, False)],
+        "max_pool2d_with_indices_backward.default": [
+            _call(pooled, IMAGE, [3, 3], [2, 2], [1, 1], [1, 1], False, places)
+        ],
+        "native_group_norm_backward.default": [
+            _call(
+                IMAGE[:, :2].contiguous() / 4,
+                IMAGE[:, 1:].contiguous(),
+                *groups,
+                C4[:2],
+                2,
+                2,
+                42,
+                2,
+                [True, True, True],
+            )
+        ],
+        "native_layer_norm_backward.default": [_call(ROWS, ROWS.cos(), [4], *rows, C4, C4, [True, True, True])],
+    }
+
+
+CASES: dict[str, list[Call]] = _unary() | _binary() | _reductions() | _shapes() | _indexing() | _layers() | _backward()
 
 RANDOM = {
     "rand.default": [_call([2, 3])],
@@ -205,22 +256,27 @@ RANDOM = {
 }
 """Results that are not determined: only shape and dtype are compared."""
 
-NOT_RUN = {
-    "backward": "a gradient, which an exported inference graph does not hold",
-    "sym_": "a size, which torch.export keeps as a number or a symbol",
-    "_local_scalar_dense": "gives a Python number",
-    ".out": "writes into an argument; torch.export makes it functional first",
-    "_native_batch_norm_legit.default": "updates statistics in training",
-    "_fft_c2r": "takes complex numbers, which ONNX Runtime does not",
+NOTES = {
+    "rand.default": "random numbers",
+    "randn.default": "random numbers",
+    "randperm.default": "a random order",
+    "native_dropout.default": "drops at random",
+    "empty.memory_format": "memory that nothing was written to",
+    "empty_strided.default": "memory that nothing was written to",
+    "gelu.default": "without +inf, for which torch's vectorised kernel answers NaN and ONNX inf",
+    "_fft_r2c.default": "compared as pairs of real numbers; at the boundary of a model complex numbers are refused",
+    "_fft_c2r.default": "given as pairs of real numbers; at the boundary of a model complex numbers are refused",
 }
-"""Part of a name -> why there is no case."""
+"""What a reader of the page has to know."""
 
 
 def core_operators() -> list[str]:
     """``name.overload`` of every operator that torch tags as core."""
-    aten, names = torch.ops.aten, []
-    for name in sorted(dir(aten)):
-        packet = getattr(aten, name)
-        overloads = packet.overloads() if hasattr(packet, "overloads") else []
-        names += [f"{name}.{each}" for each in overloads if torch.Tag.core in getattr(packet, each).tags]
-    return names
+    names = {full.removeprefix("aten::") for full in torch._C._dispatch_get_all_op_names() if full.startswith("aten::")}
+    found = []
+    for name in sorted(names):
+        base, _, overload = name.partition(".")
+        operator = getattr(getattr(torch.ops.aten, base), overload or "default")
+        if torch.Tag.core in operator.tags:
+            found.append(f"{base}.{overload or 'default'}")
+    return found

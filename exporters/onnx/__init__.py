@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 
 from exporters._graph_signature import signature_of
+from exporters._precision import check_options
 from exporters._request import DimRecord, ExportRequest
 from exporters.errors import CaptureError, OptionsError, TranslationError
 from exporters.onnx._artifact import OnnxArtifact
 from exporters.onnx._capture import Captured, capture
 from exporters.onnx._dropout import dropout_kept, switch_off_dropout
 from exporters.onnx._metadata import stamp
+from exporters.onnx._precision import at_precision
 from exporters.onnx._source import is_source, load_source
 from exporters.onnx._structures import argument_structures, output_names, result_structure
 from exporters.onnx._transformers import preparations
@@ -36,18 +38,31 @@ class OnnxOptions:
         dropout: keep each ``nn.Dropout`` as a node, switched off; only a training runtime has a use for it.
         provenance: ``"source"`` leaves ``file.py:line`` on each node; ``"full"`` leaves torch's stack traces, which hold
             the absolute paths of this machine.
+        draft: take a draft of torch.export where nothing else captures the model, although it assumes what the example
+            shows (which side of a branch on a tensor's value, for instance); the notices say what.
+        precision: ``"float32"`` leaves the model as it is; ``"float16"`` stores and computes floats as float16, where
+            onnxruntime's tool knows the operator; ``"int8"`` stores the weights of products and convolutions as int8, and
+            computes in int8 with ranges found at run time, or with those that ``representative`` shows. Such a file is another
+            function than the model, so it is measured instead of judged: its notices say how far each output is. Inputs and
+            outputs keep their dtypes.
+        representative: batches of typical inputs for int8: each a tensor, a tuple of positional arguments, or a dict of
+            arguments by name.
     """
 
     opset: int | None = None
     fuse: bool = True
     dropout: bool = False
     provenance: Literal["source", "full"] = "source"
+    draft: bool = False
+    precision: Literal["float32", "float16", "int8"] = "float32"
+    representative: Iterable[Any] | None = None
 
     def __post_init__(self) -> None:
         if self.provenance not in ("source", "full"):
             raise OptionsError(f"provenance is 'source' or 'full', got {self.provenance!r}")
         if self.opset is not None and not (isinstance(self.opset, int) and self.opset > 0):
             raise OptionsError(f"opset is a positive number or None, got {self.opset!r}")
+        check_options(self.precision, self.representative)
 
 
 class OnnxExporter:
@@ -57,15 +72,18 @@ class OnnxExporter:
     options_type: ClassVar[type[Any]] = OnnxOptions
 
     def takes(self, model: Any) -> bool:
-        """ONNX files and models in memory, which pass through unchanged."""
+        """ONNX files and models in memory, which pass through unchanged, and TensorFlow models that are opened."""
         return is_source(model)
 
     def export(self, request: ExportRequest) -> OnnxArtifact:
         """Export a torch module or ExportedProgram; see ``exporters._request.Exporter``."""
         options: OnnxOptions = request.options or OnnxOptions()
-        source = load_source(request.model)
-        if source is not None:
-            return source
+        artifact = load_source(request.model, options.opset) or self._from_torch(request, options)
+        if options.precision == "float32":
+            return artifact
+        return at_precision(artifact, options.precision, options.representative, request)
+
+    def _from_torch(self, request: ExportRequest, options: OnnxOptions) -> OnnxArtifact:
         captured, model = _captured_and_translated(request, options)
         if options.dropout:
             switch_off_dropout(model)
@@ -73,7 +91,7 @@ class OnnxExporter:
         signature = _finish(model, captured)
         parameters = _parameters(captured.program, request.model, model.graph.initializers)
         stamp(model, signature, parameters, type(request.model).__qualname__)
-        notices = tuple(_dim_notices(captured.dims))
+        notices = (*captured.notices, *_dim_notices(captured.dims))
         keep = options.provenance == "full"
         return OnnxArtifact(model, signature, captured.dims, notices, parameters, keep)
 

@@ -1,38 +1,30 @@
-"""Capture a torch module as an ``ExportedProgram``: strategies in order, the first error kept."""
+"""Capture a torch module as an ``ExportedProgram``, with the dims that were wanted dynamic or a word on why not."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from exporters._provenance import user_frame
 from exporters._request import DimRecord, ExportRequest
 from exporters.errors import CaptureError
 from exporters.onnx._dynamic import (
     automatic_shapes,
-    batch_only,
     bind_arguments,
     children_of,
     dim_name,
-    for_torch,
     requested_shapes,
-    with_auto,
     with_batch_of_two,
+    without_dims,
 )
-from exporters.onnx._recurrent import dynamic_time
+from exporters.onnx._frozen import Frozen, find_frozen, place_of_fixed_size, program_leaves
+from exporters.onnx._packed import check_packed
+from exporters.onnx._strategies import Outcome, first_that_works
 from exporters.onnx._transformers import holds_transformers, token_axes
 
-__all__ = ["Captured", "capture", "quiet"]
-
-
-_HERE = Path(__file__).parent.parent
+__all__ = ["Captured", "capture"]
 
 
 @dataclass(frozen=True)
@@ -41,36 +33,31 @@ class Captured:
 
     Attributes:
         program: the program.
-        wanted: one ``{axis: name}`` a leaf of the arguments, in order.
         dims: what became of the wanted dims.
         names: symbol of the program -> the name that was asked for.
         parameter_names: the names of forward's positional parameters.
+        notices: what a draft assumed.
     """
 
     program: torch.export.ExportedProgram
-    wanted: tuple[Mapping[int, str], ...]
     dims: tuple[DimRecord, ...]
     names: Mapping[str, str]
     parameter_names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Attempt:
-    shapes: Any
-    strict: bool
+    notices: tuple[str, ...] = ()
 
 
 def capture(request: ExportRequest) -> Captured:
-    """Capture the model of a request.
+    """Capture the model of a request; see ``_strategies`` for how.
 
-    With ``dynamic_shapes="auto"`` the wanted dims are asked for by name, then left to torch.export, then given up; each
-    time first without and then with TorchDynamo ("strict").
+    A branch or loop that follows a wanted dim, and makes a difference, fixes that dim where the dims were found
+    automatically, and is an error where the caller asked for the dim.
 
     Raises:
-        CaptureError: no strategy worked; the message is the first error, with the user's own line.
+        CaptureError: no strategy worked, or the model's code takes another path at another size of a requested dim; the
+            message has the user's own line.
     """
     if isinstance(request.model, torch.export.ExportedProgram):
-        return _described(request.model, (), (), "")
+        return _described(Outcome(request.model), (), (), {})
     model, args, kwargs = request.model, tuple(request.args), dict(request.kwargs)
     arguments = bind_arguments(model, args, kwargs)
     kwargs = {name: kwargs[name] for name in _keyword_order(arguments, kwargs)}
@@ -79,9 +66,53 @@ def capture(request: ExportRequest) -> Captured:
         args, kwargs = wide
         arguments = bind_arguments(model, args, kwargs)
     shapes = _wanted_shapes(model, request.dynamic_shapes, arguments)
-    attempts = _attempts(shapes, automatic)
-    program, reason = _first_that_works(model, args, kwargs, attempts)
-    return _described(program, _leaf_specs(shapes, arguments), tuple(arguments), reason)
+    wanted = _leaf_dims(shapes, arguments)
+    draft = bool(getattr(request.options, "draft", False))
+    outcome, reasons = _sound(model, args, kwargs, shapes, wanted, automatic, draft)
+    return _described(outcome, wanted, tuple(arguments), reasons)
+
+
+def _sound(
+    model: Any, args: Any, kwargs: Any, shapes: Any, wanted: tuple[Mapping[int, Any], ...], automatic: bool, draft: bool
+) -> tuple[Outcome, dict[str, str]]:
+    """A capture without dims that the model's code freezes, and why each of those was given up, by its name."""
+    reasons: dict[str, str] = {}
+    while True:
+        outcome = first_that_works(model, args, kwargs, shapes, automatic, draft)
+        check_packed(outcome.program)
+        frozen = find_frozen(outcome.program, model, args, kwargs, _bounds(wanted))
+        if frozen is None:
+            return outcome, reasons
+        name = dim_name(wanted[frozen.leaf].get(frozen.axis)) if frozen.leaf < len(wanted) else ""
+        if not automatic or name in reasons:
+            raise CaptureError(_frozen_message(model, outcome.program, frozen, name))
+        reasons[name] = _frozen_reason(frozen, name)
+        shapes = without_dims(shapes, name)
+
+
+def _frozen_reason(frozen: Frozen, name: str) -> str:
+    held = frozen.held.replace(frozen.symbol, name or "the size")
+    where = f"the code at {frozen.place}" if frozen.place else "the code"
+    return f"{where} takes another path where it is {frozen.size} (captured: {held})"
+
+
+def _frozen_message(model: Any, program: torch.export.ExportedProgram, frozen: Frozen, name: str) -> str:
+    source = program.graph_signature.user_inputs[frozen.leaf]
+    return (
+        f"dynamic_shapes makes dim {frozen.axis} of {source}{f' ({name})' if name else ''} dynamic, but in "
+        f"{type(model).__name__} {_frozen_reason(frozen, name)}, and the exported model would keep the captured one. Write that "
+        "place without a Python branch or loop over the size, leave the dim out, or limit it with torch.export.Dim(min=, max=)"
+    )
+
+
+def _bounds(wanted: tuple[Mapping[int, Any], ...]) -> dict[tuple[int, int], tuple[int, int]]:
+    """The limits that the caller's ``Dim`` objects have."""
+    return {
+        (leaf, axis): (int(dim.min), int(dim.max))
+        for leaf, dims in enumerate(wanted)
+        for axis, dim in dims.items()
+        if isinstance(getattr(dim, "min", None), int) and isinstance(getattr(dim, "max", None), int)
+    }
 
 
 def _wanted_shapes(model: Any, dynamic_shapes: Any, arguments: Mapping[str, Any]) -> Any:
@@ -96,88 +127,23 @@ def _wanted_shapes(model: Any, dynamic_shapes: Any, arguments: Mapping[str, Any]
     return requested_shapes(automatic_shapes(arguments, sequences), arguments)
 
 
-def _attempts(shapes: Any, automatic: bool) -> list[_Attempt]:
-    if shapes is None:
-        return [_Attempt(None, False), _Attempt(None, True)]
-    if not automatic:
-        return [_Attempt(for_torch(shapes), False), _Attempt(for_torch(shapes), True)]
-    forms = [for_torch(shapes), with_auto(shapes)]
-    if batch_only(shapes) != forms[1]:
-        forms.append(batch_only(shapes))
-    return [_Attempt(form, strict) for strict in (False, True) for form in forms] + [
-        _Attempt(None, False),
-        _Attempt(None, True),
-    ]
-
-
-def _first_that_works(
-    model: Any, args: Any, kwargs: Any, attempts: list[_Attempt]
-) -> tuple[torch.export.ExportedProgram, str]:
-    """The first program, and why earlier attempts failed."""
-    first: Exception | None = None
-    for attempt in attempts:
-        try:
-            with quiet(), _dynamic_everywhere():
-                program = torch.export.export(model, args, kwargs, dynamic_shapes=attempt.shapes, strict=attempt.strict)
-        except Exception as error:  # noqa: BLE001  # torch.export passes on whatever the model's own code raises
-            first = first or error
-            continue
-        return program, "" if first is None else _short(first)
-    assert first is not None
-    raise CaptureError(
-        f"torch.export cannot capture {type(model).__name__}: {_short(first)}. "
-        f"{_where(first)}Rewrite that place in operations that do not depend on the values of tensors (torch.where, torch.cond), "
-        "or give fewer dynamic_shapes"
-    ) from first
-
-
-@contextlib.contextmanager
-def _dynamic_everywhere() -> Iterator[None]:
-    """Sizes 0 and 1 may be dynamic, as torch.onnx has it, and so may the time axis of recurrent operators."""
-    settings: Any = torch.fx.experimental._config
-    with settings.patch(backed_size_oblivious=True), dynamic_time():
-        yield
-
-
-def _short(error: BaseException) -> str:
-    """The line of torch's message that says what happened."""
-    lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
-    told = next((line for line in lines if "marked" in line or "specialized" in line or "guard" in line), None)
-    return (told or (lines[0] if lines else type(error).__name__))[:300]
-
-
-def _where(error: BaseException) -> str:
-    trace = "".join(_frames(error))
-    frame = user_frame(trace) or user_frame(str(error))
-    return f"It happened at {frame}. " if frame else ""
-
-
-def _frames(error: BaseException) -> Iterator[str]:
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if _HERE not in Path(code.co_filename).parents:
-            yield f'File "{code.co_filename}", line {traceback.tb_lineno}\n'
-        traceback = traceback.tb_next
-
-
 def _keyword_order(arguments: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[str]:
     """Keyword arguments in the order of forward's signature, whatever the order of the caller's dict."""
     return [name for name in arguments if name in kwargs] + [name for name in kwargs if name not in arguments]
 
 
-def _leaf_specs(shapes: Any, arguments: Mapping[str, Any]) -> tuple[Mapping[int, str], ...]:
-    specs: list[Mapping[int, str]] = []
+def _leaf_dims(shapes: Any, arguments: Mapping[str, Any]) -> tuple[Mapping[int, Any], ...]:
+    """``{axis: wanted dim}`` for each leaf of the arguments."""
+    specs: list[Mapping[int, Any]] = []
     for name, value in arguments.items():
         _collect(None if shapes is None else shapes.get(name), value, specs)
     return tuple(specs)
 
 
-def _collect(spec: Any, value: Any, specs: list[Mapping[int, str]]) -> None:
+def _collect(spec: Any, value: Any, specs: list[Mapping[int, Any]]) -> None:
     children = children_of(value)
     if children is None:
-        names = {axis: dim_name(dim) for axis, dim in spec.items()} if isinstance(spec, Mapping) else {}
-        specs.append(names)
+        specs.append(spec if isinstance(spec, Mapping) else {})
         return
     for index, (key, child) in enumerate(children):
         inner = None if spec is None else spec[key] if isinstance(value, Mapping) else spec[index]
@@ -185,21 +151,31 @@ def _collect(spec: Any, value: Any, specs: list[Mapping[int, str]]) -> None:
 
 
 def _described(
-    program: torch.export.ExportedProgram,
-    wanted: tuple[Mapping[int, str], ...],
+    outcome: Outcome,
+    wanted: tuple[Mapping[int, Any], ...],
     parameter_names: tuple[str, ...],
-    reason: str,
+    reasons: Mapping[str, str],
 ) -> Captured:
     names: dict[str, str] = {}
     records = []
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    for name, spec in zip(program.graph_signature.user_inputs, wanted):
-        value = values.get(name) if isinstance(name, str) else None
+    inputs = outcome.program.graph_signature.user_inputs
+    for name, value, dims in zip(inputs, program_leaves(outcome.program), wanted):
         if not isinstance(value, torch.Tensor):
             continue
-        for axis, wish in spec.items():
+        for axis, dim in dims.items():
+            wish = dim_name(dim)
+            reason = reasons.get(wish) or _fixed_reason(outcome, axis, value.shape[axis])
             records.append(_record(str(name), axis, value.shape[axis], wish, names, reason))
-    return Captured(program, wanted, tuple(records), names, parameter_names)
+    notices = tuple(f"the capture is a draft, which assumes {each}" for each in outcome.assumptions)
+    return Captured(outcome.program, tuple(records), names, parameter_names, notices)
+
+
+def _fixed_reason(outcome: Outcome, axis: int, size: Any) -> str:
+    """Why a dim is a number now; asked for every dim, and empty for those that are symbols."""
+    if not str(size).isdigit():
+        return ""
+    place = place_of_fixed_size(outcome.program, axis, int(size))
+    return f"the code at {place} needs a number there" if place else outcome.reason
 
 
 def _record(name: str, axis: int, size: Any, wish: str, names: dict[str, str], reason: str) -> DimRecord:
@@ -210,30 +186,3 @@ def _record(name: str, axis: int, size: Any, wish: str, names: dict[str, str], r
         names[symbol] = wish or symbol
     hint = getattr(size.node, "hint", None)
     return DimRecord(name, axis, names[symbol], int(hint) if isinstance(hint, int) else 0)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Hold back the warnings and log lines of torch's exporters; what matters of them is in our own errors and notices."""
-    handlers = [handler for name in _NOISY for handler in logging.getLogger(name).handlers]
-    levels = [(logger, logger.level) for logger in map(logging.getLogger, _NOISY)]
-    try:
-        for logger, _ in levels:
-            logger.setLevel(logging.CRITICAL)
-        for handler in handlers:
-            handler.addFilter(_reject)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for handler in handlers:
-            handler.removeFilter(_reject)
-        for logger, level in levels:
-            logger.setLevel(level)
-
-
-_NOISY = ("torch", "onnxscript", "onnx_ir")
-
-
-def _reject(record: logging.LogRecord) -> bool:
-    return False

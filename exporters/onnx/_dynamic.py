@@ -19,10 +19,12 @@ __all__ = [
     "bind_arguments",
     "common_batch",
     "dim_name",
+    "dynamic_count",
     "for_torch",
     "requested_shapes",
     "with_auto",
     "with_batch_of_two",
+    "without_dims",
 ]
 
 BATCH = "batch"
@@ -197,6 +199,18 @@ def with_auto(shapes: Any) -> Any:
 def batch_only(shapes: Any) -> Any:
     """The same dims without those that are not the batch, left to torch.export."""
     return _map_dims(shapes, lambda dim: torch.export.Dim.AUTO if dim_name(dim) == BATCH else None)
+
+
+def dynamic_count(shapes: Any) -> int:
+    """How many dims are wanted."""
+    wanted: list[Any] = []
+    _map_dims(shapes, lambda dim: wanted.append(dim) if dim is not None else None)
+    return len(wanted)
+
+
+def without_dims(shapes: Any, name: str) -> Any:
+    """The same dims, those of one name static."""
+    return _map_dims(shapes, lambda dim: None if dim_name(dim) == name else dim)
 
 
 def _map_dims(shapes: Any, change: Callable[[Any], Any]) -> Any:

@@ -9,27 +9,35 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-import interop
 from exporters._graph_signature import signature_of
 from exporters.errors import OptionsError
 from exporters.onnx._artifact import OnnxArtifact
 from exporters.onnx._metadata import read_parameters, read_signature
+from exporters.onnx.from_tensorflow import from_tensorflow, is_tensorflow
 from interop.errors import ModelFileError
+from interop.runtimes._onnx_model import parse_model  # the same checks as for a model that is run
 
 __all__ = ["is_source", "load_source"]
 
 
 def is_source(model: Any) -> bool:
     """Whether ``load_source`` takes a model of this kind; nothing is opened."""
-    return isinstance(model, (OnnxArtifact, onnx.ModelProto, ir.Model, str, os.PathLike))
+    return isinstance(model, (OnnxArtifact, onnx.ModelProto, ir.Model, str, os.PathLike)) or is_tensorflow(model)
 
 
-def load_source(model: Any) -> OnnxArtifact | None:
-    """An ONNX file (with external data as memory maps) or an ONNX model in memory; None for anything else.
+def load_source(model: Any, opset: int | None = None) -> OnnxArtifact | None:
+    """An ONNX file (with external data as memory maps), an ONNX model in memory, or an opened TensorFlow model.
+
+    Args:
+        model: the source; None is the answer for anything else.
+        opset: of a model that has to be converted first; an ONNX model keeps its own.
 
     Raises:
-        ModelFileError: the file is missing, is not ONNX, or refers to data outside its folder.
+        ModelFileError: the file is missing, is not valid ONNX, or refers to data outside its folder.
+        TranslationError: ONNX cannot express the TensorFlow model.
     """
+    if is_tensorflow(model):
+        return from_tensorflow(model, opset)
     if isinstance(model, OnnxArtifact):
         return model
     if isinstance(model, onnx.ModelProto):
@@ -40,9 +48,18 @@ def load_source(model: Any) -> OnnxArtifact | None:
         path = Path(model)
         if path.suffix != ".onnx":
             raise OptionsError(f"{path} is not an .onnx file; give a torch module, an ExportedProgram or an .onnx file")
-        interop.load(path)  # checks the file and the places of its external data before anything is read
+        _check(path)
         return _artifact(ir.load(path))
     return None
+
+
+def _check(path: Path) -> None:
+    """Refuse what is not ONNX, and external data outside the folder, before anything else that the file names is read."""
+    parse_model(path)
+    try:
+        onnx.checker.check_model(str(path))
+    except onnx.checker.ValidationError as error:
+        raise ModelFileError(f"{path}: not a valid ONNX model: {str(error).splitlines()[0]}") from error
 
 
 def _artifact(model: ir.Model) -> OnnxArtifact:

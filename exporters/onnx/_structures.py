@@ -85,6 +85,8 @@ def _keys(spec: pytree.TreeSpec) -> list[Any]:
         context = context[1]
     if isinstance(context, type) and hasattr(context, "_fields"):
         return list(context._fields)
+    if hasattr(spec.type, "n_sequence_fields"):  # what torch.max and its kin give
+        return list(spec.type.__match_args__)
     for part in (context, *(context if isinstance(context, (tuple, list)) else ())):
         if isinstance(part, (tuple, list)) and len(part) == count and all(isinstance(key, (str, int)) for key in part):
             return list(part)

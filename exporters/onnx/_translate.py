@@ -11,10 +11,12 @@ import onnxscript.optimizer
 import torch
 from onnx_ir.passes import common as passes
 
+from exporters._graph.dynamic_time import dynamic_time
 from exporters._provenance import user_frame
 from exporters.errors import OptionsError, TranslationError, Unsupported, UnsupportedOperatorError
-from exporters.onnx._capture import quiet
-from exporters.onnx._recurrent import dynamic_time
+from exporters.onnx._operators import lower_operators
+from exporters.onnx._quiet import quiet
+from exporters.onnx._registry import known_translations
 from exporters.onnx.corrections import TRANSLATIONS, decompose
 
 __all__ = ["rename_boundary", "rename_dims", "translate"]
@@ -39,14 +41,15 @@ def translate(
         own: translations of operators that go before torch.onnx's.
 
     Raises:
-        UnsupportedOperatorError: torch.onnx has no translation for an operator.
+        UnsupportedOperatorError: torch.onnx has no translation for an operator, or an input or output is complex.
         TranslationError: torch.onnx failed otherwise.
         OptionsError: the requested opset could not be honoured.
     """
+    _refuse_complex(program)
     try:
-        with quiet(), dynamic_time():
+        with quiet(), dynamic_time(), known_translations():
             exported = torch.onnx.export(
-                decompose(program),
+                decompose(lower_operators(program)),
                 dynamo=True,
                 optimize=False,
                 verbose=False,
@@ -58,7 +61,13 @@ def translate(
         raise _translation_error(program, error) from error
     assert exported is not None
     model = exported.model
-    _optimize(model, fuse)
+    try:
+        _optimize(model, fuse)
+    except ir.passes.PassError as error:
+        raise TranslationError(
+            f"onnxscript's optimizer cannot clean up the translated graph: {_chain(error).splitlines()[-1][:400]}. If the model "
+            "has dynamic_shapes, try fewer of them"
+        ) from error
     found = model.opset_imports.get("", 0)
     if opset is not None and found != opset:
         raise OptionsError(
@@ -66,6 +75,27 @@ def translate(
             f"Ask for opset {found} or leave it open"
         )
     return model
+
+
+def _refuse_complex(program: torch.export.ExportedProgram) -> None:
+    """Complex inputs and outputs, which torch.onnx turns into pairs of real numbers without a word."""
+    outputs = set(program.graph.output_node().all_input_nodes)
+    rows = [
+        Unsupported(
+            str(node.target).removesuffix(".default"),
+            node.name,
+            "it is complex, and ONNX Runtime has no complex numbers; pass torch.view_as_real(...) over the boundary of the model",
+            user_frame(node.stack_trace or ""),
+        )
+        for node in program.graph.nodes
+        if (node in outputs or node.op == "placeholder") and _is_complex(node.meta.get("val"))
+    ]
+    if rows:
+        raise UnsupportedOperatorError("ONNX", rows)
+
+
+def _is_complex(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_complex()
 
 
 def _optimize(model: ir.Model, fuse: bool) -> None:
@@ -104,21 +134,32 @@ def _translation_error(program: torch.export.ExportedProgram, error: Exception) 
     """The operators that torch.onnx lacks, with the user's lines, instead of its report of three pages."""
     text = _chain(error)
     missing = [operator.split(".")[-1] for operator, _ in _NO_FUNCTION.findall(text)]
-    rows = missing and [
-        Unsupported(
-            str(node.target).removesuffix(".default"),
-            node.name,
-            "torch.onnx has no translation for it",
-            user_frame(node.stack_trace or ""),
-        )
-        for node in program.graph.nodes
-        if node.op == "call_function" and _base_name(str(node.target)).endswith(tuple(missing))
-    ]
+    rows = missing and (_lacking(program, missing) or _lacking(_decomposed(program), missing))
     if rows:
         return UnsupportedOperatorError("ONNX", rows)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if re.match(r"(<class |\w*(Error|Exception): )", line)]
     return TranslationError(f"torch.onnx cannot translate the captured program: {(causes or lines)[-1][:400]}")
+
+
+def _decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program in the operators that torch.onnx met, which may stand in none of the user's lines by that name."""
+    with quiet(), dynamic_time():
+        simpler: torch.export.ExportedProgram = program.run_decompositions()
+    return simpler
+
+
+def _lacking(program: torch.export.ExportedProgram, missing: Sequence[str]) -> list[Unsupported]:
+    return [
+        Unsupported(
+            str(node.target).removesuffix(".default"),
+            node.name,
+            "torch.onnx has no translation for it; write that place in other operators, or as an interop.operator",
+            user_frame(node.stack_trace or ""),
+        )
+        for node in program.graph.nodes
+        if node.op == "call_function" and _base_name(str(node.target)).endswith(tuple(missing))
+    ]
 
 
 def _base_name(target: str) -> str:

@@ -1,4 +1,4 @@
-"""The command line: ``interop export``, ``check``, ``run``, ``inspect`` and ``doctor``.
+"""The command line: ``interop export``, ``check``, ``run``, ``inspect``, ``tune`` and ``doctor``.
 
 Exit status: 0 fine, 1 parity failed, 2 usage or bad input, 130 interrupted. Errors are two lines on stderr (what is
 wrong, what to do next); ``interop --debug COMMAND`` shows the traceback instead.
@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from interop import __version__
-from interop.cli import check, doctor, export, inspect, run
+from interop.cli import check, doctor, export, inspect, run, tune
 from interop.cli._common import explain_error, quiet
 
 __all__ = ["app", "main"]
@@ -33,6 +33,7 @@ app.command("export")(export.export)
 app.command("check")(check.check)
 app.command("run")(run.run)
 app.command("inspect")(inspect.inspect)
+app.command("tune")(tune.tune)
 app.command("doctor")(doctor.doctor)
 
 

@@ -91,9 +91,13 @@ def _export(model: Any, name_of_format: str, path: Path, asked: Mapping[str, Any
     return True
 
 
+_SUFFIXES = {"torch": "pt2"}
+"""Suffixes of the formats whose files are not called by the format's name."""
+
+
 def file_name(name: str, format_name: str) -> str:
     """The file or folder that a format is written to, inside ``--out``."""
-    return name if format_name == "tensorflow" else f"{name}.{format_name}"
+    return name if format_name == "tensorflow" else f"{name}.{_SUFFIXES.get(format_name, format_name)}"
 
 
 def parse_dynamic(words: list[str]) -> Any:

@@ -18,7 +18,7 @@ from interop.errors import InputError, InteropError
 from interop.extras import require
 from interop.parity.report import CaseResult, ParityReport
 
-__all__ = ["Job", "check_many", "merge_reports"]
+__all__ = ["Job", "check_many", "cluster", "merge_reports"]
 
 TRIES = 2
 STORE_BYTES = 300 * 2**20  # of a cluster that is started here; what does not fit is spilled to disk
@@ -86,7 +86,7 @@ def check_many(
     ray = require("ray", "to spread checks over a cluster")
     todo = (_job_of(job, number, options, isolated=timeout is not None) for number, job in enumerate(jobs, 1))
     here = (str(Path.cwd()), [path for path in sys.path if path])
-    with _cluster(ray, address, cpus):
+    with cluster(ray, address, cpus):
         remote = ray.remote(max_retries=0)(_work)  # tries are counted here: Ray's own do not count all kinds of death
 
         def submit(job: Job) -> Any:
@@ -145,7 +145,7 @@ def _job_of(job: Any, number: int, options: Mapping[str, Any], *, isolated: bool
 
 
 @contextlib.contextmanager
-def _cluster(ray: Any, address: str | None, cpus: int | None) -> Iterator[None]:
+def cluster(ray: Any, address: str | None, cpus: int | None) -> Iterator[None]:
     """Connect, or start a cluster; afterwards it is as before."""
     if ray.is_initialized():
         yield

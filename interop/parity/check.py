@@ -19,7 +19,7 @@ from interop.parity.noise import MODEL_ERRORS
 from interop.parity.report import CaseResult, ParityReport
 from interop.parity.saved import Recorder
 from interop.parity.tolerance import Tolerance
-from interop.parity.witness import ModuleWitness, Witness, keep_rng, witness_of
+from interop.parity.witness import ModuleWitness, RuntimeWitness, Witness, keep_rng, witness_of
 
 __all__ = ["check"]
 
@@ -163,6 +163,8 @@ def _locate(report: ParityReport, model: Any, reference: Witness, ends: Sequence
         if end.result.passed:
             continue
         candidate, compared = end.candidate, bool(end.result.outputs or end.result.error)
+        if isinstance(candidate.witness, RuntimeWitness):
+            candidate.witness.release()  # the search reads the weights from the file
         tensors, naming = end.case.tensors_of(candidate.witness), end.expected.naming
         search = Search(model, reference, None, naming, tensors, candidate.label, end.case.name, seed)
         search = replace(search, error=end.result.error)

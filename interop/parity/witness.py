@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import inspect
 import itertools
+import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -78,7 +80,7 @@ def witness_of(model: Any) -> Witness:
     runtime = load(model)
     module, torch = getattr(runtime, "module", None), loaded("torch")
     if torch is None or not isinstance(module, torch.nn.Module):
-        return RuntimeWitness(runtime)
+        return RuntimeWitness(runtime, model if isinstance(model, (str, os.PathLike)) else None)
     # A live module says nothing of its inputs before it is called; an exported program does.
     return ModuleWitness(module, None if module is model else runtime.signature)
 
@@ -122,13 +124,33 @@ def _rename(node: Node, names: Mapping[str, str]) -> Node:
 
 
 class RuntimeWitness:
-    """A model that a runtime executes."""
+    """A model that a runtime executes.
 
-    def __init__(self, runtime: Any) -> None:
-        self.runtime = runtime
+    Args:
+        runtime: the runtime.
+        source: the file that it was loaded from for this check alone, or None where it is the caller's.
+    """
+
+    def __init__(self, runtime: Any, source: str | os.PathLike[str] | None = None) -> None:
+        self._runtime, self._source = runtime, source
         self.name = str(getattr(runtime, "name", type(runtime).__name__))
         self.signature: Signature | None = getattr(runtime, "signature", None)
         self.path: Path | None = getattr(runtime, "path", None)
+
+    @property
+    def runtime(self) -> Any:
+        """The runtime; what was released is loaded again."""
+        if self._runtime is None:
+            from interop.runtimes import load
+
+            self._runtime = load(self._source)
+        return self._runtime
+
+    def release(self) -> None:
+        """Give the weights back until the next run, where they can be loaded again."""
+        if self._source is not None:
+            self._runtime = None
+            gc.collect()  # a runtime and its bindings know each other
 
     def run(
         self, tensors: Mapping[str, Any], naming: Signature | None = None, variant: Variant | None = None

@@ -125,6 +125,8 @@ def _recognise(model: Any) -> str:
 
 def _recognise_path(path: Path) -> str | None:
     if path.is_dir():
+        if (path / "tensor_interop.json").is_file() and (path / "model.pt2").is_file():
+            return "torch"
         return "tensorflow" if (path / "saved_model.pb").is_file() or (path / "saved_model.pbtxt").is_file() else None
     head = _head(path)
     if head[:2] == b"PK":

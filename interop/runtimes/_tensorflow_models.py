@@ -208,24 +208,32 @@ def _from_shapes(shapes: Any, dtype: str) -> Any:
 def _example_call(function: Any, parameters: Sequence[str], inputs: Any, free_batch: bool) -> _Call:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
+    batch = next((size for size in map(_rows_of, tf.nest.flatten(inputs)) if size is not None), None) if free_batch else None
     if isinstance(inputs, Mapping) and set(inputs) <= set(parameters):
-        kwargs = {name: _spec_of(inputs[name], free_batch) for name in parameters if name in inputs}
+        kwargs = {name: _spec_of(inputs[name], batch) for name in parameters if name in inputs}
     else:
         given = inputs if isinstance(inputs, tuple) else (inputs,)
-        args = tuple(_spec_of(value, free_batch) for value in given)
+        args = tuple(_spec_of(value, batch) for value in given)
     return _Call(function, args, kwargs, tuple(parameters)[: len(args)])
 
 
-def _spec_of(value: Any, free_batch: bool) -> Any:
+def _rows_of(value: Any) -> int | None:
+    """The size of dim 0."""
+    shape = getattr(value, "shape", ())
+    return int(shape[0]) if len(shape) else None
+
+
+def _spec_of(value: Any, batch: int | None) -> Any:
+    """The spec of an example tensor; dim 0 is free where it is the batch."""
     if isinstance(value, Mapping):
-        return {key: _spec_of(item, free_batch) for key, item in value.items()}
+        return {key: _spec_of(item, batch) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_spec_of(item, free_batch) for item in value)
+        return type(value)(_spec_of(item, batch) for item in value)
     if framework_of(value) is None:
         return value
     tensor = convert(value, "tensorflow")
     dims = tensor.shape.as_list()
-    return tf.TensorSpec([None, *dims[1:]] if free_batch and dims else dims, tensor.dtype)
+    return tf.TensorSpec([None, *dims[1:]] if dims and dims[0] == batch else dims, tensor.dtype)
 
 
 def _declared(function: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]] | None:

@@ -20,6 +20,7 @@ from interop.runtimes._packed import expand, items_of, pack, unpack
 from interop.runtimes._stored import read_signature
 from interop.runtimes._tensorflow_models import live_function
 from interop.signature import Dim, Signature, TensorSpec
+from interop.structure import renamed, structure_to_json
 
 tf = require("tensorflow", "to run a SavedModel")
 
@@ -107,6 +108,20 @@ class TensorFlowRuntime(Runtime):
         own = expand(self.signature)
         inputs = {name: self._inputs.get(name, name) for name in own.input_names}
         return self._root, self._function, inputs, {name: self._outputs.get(name, name) for name in own.output_names}
+
+    def with_outputs(self, names: Mapping[str, str]) -> TensorFlowRuntime:
+        """The same model with other names for some outputs.
+
+        Args:
+            names: ``{own name: new name}``.
+        """
+        root, function, inputs, outputs = self.concrete
+        data = self.signature.to_json()
+        data["outputs"] = [spec | {"name": names.get(spec["name"], spec["name"])} for spec in data["outputs"]]
+        if self.signature.results is not None:
+            data["results"] = structure_to_json(renamed(self.signature.results, names))
+        outputs = {names.get(name, name): key for name, key in outputs.items()}
+        return TensorFlowRuntime(root, function, {"signature": data, "names": {"inputs": inputs, "outputs": outputs}}, self.path)
 
     def _examine(self, inputs: Mapping[str, Any]) -> Accepted:
         if not self._holds:

@@ -14,6 +14,7 @@ from interop.errors import InputError, ModelFileError
 from interop.frameworks import convert, framework_of
 from interop.runtimes._base import Runtime, owner_of
 from interop.runtimes._torch_archive import LOAD_ERRORS, load_archive
+from interop.runtimes._torch_package import PackageRuntime, is_package
 from interop.runtimes._torch_tree import flat_names, leaf_or_constant, named_leaves, parameter_names_of, structure_of
 from interop.signature import Dim, Signature, TensorSpec
 from interop.structure import Constant, Leaf, Node, Structure, fill
@@ -44,7 +45,8 @@ class TorchRuntime(Runtime):
         """Wrap a module or program, or load a file.
 
         Args:
-            model: ``nn.Module``, ``ExportedProgram``, or the path of a ``torch.export`` archive.
+            model: ``nn.Module``, ``ExportedProgram``, the path of a ``torch.export`` archive, or a folder that
+                ``export_model(..., "libtorch")`` wrote.
             grad: keep gradients, as plain torch would; default is inference under ``torch.no_grad``.
             allow_pickle: also load files that hold pickles (``.pt``, ``.pth``, archives with pickled parts). A pickle
                 runs code of its author's choice when it is read.
@@ -53,6 +55,8 @@ class TorchRuntime(Runtime):
         Raises:
             ModelFileError: no archive, a damaged one, or one that needs a permission that was not given.
         """
+        if isinstance(model, (str, Path)) and is_package(Path(model)):
+            return PackageRuntime.open(Path(model), allow_native_code=allow_native_code)
         if isinstance(model, (str, Path)):
             path = Path(model)
             model = load_archive(path, allow_pickle=allow_pickle, allow_native_code=allow_native_code)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import io
 import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from interop import doctor
+import exporters
+import interop
+from interop import cli, doctor
 from interop.health import TESTED, DoctorReport, Goal, Package, versions_tested
 from interop.known_problems import find_problems
 from interop.probe import Sharing, _read
@@ -95,11 +99,58 @@ def test_known_problem_is_found_only_at_its_versions(bad: dict[str, str], good: 
 
 def test_goal_needs_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     goals = (("fly", "fly()", "wings", ("json", "feathers_not_here")), ("walk", "walk()", "legs", ("re",)))
-    monkeypatch.setattr(MODULE, "GOALS", goals)
+    monkeypatch.setattr(MODULE, "GOALS", {"move": goals, "rest": (("sleep", "sleep()", "", ("bed_not_here",)),)})
     report = doctor(quick=True)
-    assert report.goals == (Goal("fly", "fly()", "wings", ("feathers_not_here",)), Goal("walk", "walk()", "legs", ()))
-    assert [goal.ready for goal in report.goals] == [False, True]
+    assert report.goals == (
+        Goal("fly", "fly()", "wings", ("feathers_not_here",), "move"),
+        Goal("walk", "walk()", "legs", (), "move"),
+        Goal("sleep", "sleep()", "", ("bed_not_here",), "rest"),
+    )
+    assert [goal.ready for goal in report.goals] == [False, True, False]
+    assert [goal.state for goal in report.goals] == [
+        "pip install 'tensor-interop[wings]'",
+        "ready",
+        "needs bed_not_here",
+    ]
     assert "tensor-interop[wings]" in str(report)
+
+
+def test_goal_says_which_of_its_versions_were_not_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "versions_tested", lambda: {"numpy": "0.1", "rich": importlib.metadata.version("rich")})
+    monkeypatch.setattr(MODULE, "GOALS", {"count": (("sums", "sum()", "torch", ("numpy", "rich")),)})
+    [goal] = doctor(quick=True).goals
+    assert goal.ready
+    assert goal.untested == (Package("numpy", importlib.metadata.version("numpy"), "0.1"),)
+    assert goal.state == f"ready, not tested with numpy {importlib.metadata.version('numpy')} (tested: 0.1)"
+    data = json.loads(doctor(quick=True).to_json())["goals"][0]
+    assert (data["state"], data["untested"][0]["state"]) == (goal.state, "newer")
+
+
+def test_every_goal_of_the_toolkit_has_a_part_that_exists() -> None:
+    purposes = [
+        "exchange models", "train on several machines", "serve from C++", "serve over the network", "track", "tune", "explain",
+    ]  # fmt: skip
+    assert list(MODULE.GOALS) == purposes
+    assert all(MODULE.GOALS.values())
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    makes = (ROOT / "Makefile").read_text()
+    commands = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
+    for rows in MODULE.GOALS.values():
+        for name, how, extra, modules in rows:
+            assert extra in extras, name
+            assert modules, name
+            if found := re.match(r"(interop\.integrations\.\w+)\.(\w+)", how):
+                assert hasattr(importlib.import_module(found[1]), found[2]), how
+            if found := re.match(r'export_model\(.*?, "(\w+)"', how):
+                assert found[1] in exporters.available_formats(), how
+            if found := re.match(r"interop\.(\w+)\(", how):
+                assert found[1] in interop.__all__, how
+            if found := re.search(r"examples[./](\w+)", how):
+                assert (ROOT / "examples" / f"{found[1]}.py").is_file(), how
+            if found := re.match(r"make (\w+)", how):
+                assert f"\n{found[1]}:" in makes, how
+            if found := re.match(r"interop (\w+) ", how):
+                assert found[1] in commands, how
 
 
 def test_sharing_agrees_with_the_addresses_that_numpy_and_torch_show(report: DoctorReport) -> None:

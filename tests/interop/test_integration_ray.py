@@ -84,7 +84,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cluster() -> Iterator[None]:
     """One cluster for all tests, started as ``check_many`` starts its own: that takes seconds."""
     before = dict(os.environ)
-    with ray_integration._cluster(ray, None, 2):
+    with ray_integration.cluster(ray, None, 2):
         assert ray.cluster_resources()["CPU"] == 2
         yield
         assert ray.is_initialized()  # check_many uses what is there, and leaves it

@@ -47,7 +47,8 @@ def run_all(names: Iterable[str], *, target: str, saved: bool, workers: int, tim
         todo.put(name)
     done: dict[str, Outcome] = {}
     threads = [
-        threading.Thread(target=_drive, args=(todo, done, (target, saved), timeout)) for _ in range(min(workers, len(order)))
+        threading.Thread(target=_drive, args=(todo, done, (target, saved), timeout))
+        for _ in range(min(workers, len(order)))
     ]
     for thread in threads:
         thread.start()

@@ -16,8 +16,10 @@ import torch
 from exporters.onnx.corrections import (
     attention,
     division,
+    dtypes,
     elementwise,
     indexing,
+    normalization,
     pooling,
     recurrent,
     reduction,
@@ -43,9 +45,15 @@ class _Entry:
 
 DECOMPOSITIONS: dict[Any, _Entry] = {
     operator: _Entry(function, needed)
-    for family in (division, indexing, pooling)
+    for family in (division, dtypes, elementwise, indexing, normalization, pooling, recurrent)
     for operator, (function, needed) in family.DECOMPOSITIONS.items()
 }
+
+
+_WITHOUT_EFFECT: dict[Any, Any] = {
+    torch.ops.aten._native_batch_norm_legit.default: torch.ops.aten._native_batch_norm_legit_functional.default
+}
+"""What torch puts in the place of operators that write into their arguments, before it decomposes anything."""
 
 
 def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -53,6 +61,7 @@ def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
     found = {node.target for node in _calls(program.graph_module) if _needed(node)}
     if not found:
         return program
+    found |= {_WITHOUT_EFFECT[operator] for operator in found & set(_WITHOUT_EFFECT)}
     table = {operator: DECOMPOSITIONS[operator].function for operator in found}
     rewritten: torch.export.ExportedProgram = program.run_decompositions(table)
     return rewritten

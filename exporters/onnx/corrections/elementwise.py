@@ -10,7 +10,7 @@ import torch
 
 from exporters.onnx.corrections._build import is_floating, negative, op, scalar
 
-__all__ = ["TRANSLATIONS"]
+__all__ = ["DECOMPOSITIONS", "TRANSLATIONS"]
 
 aten = torch.ops.aten
 
@@ -147,6 +147,19 @@ def clamp_max(self: Any, max: Any) -> Any:  # noqa: A002  # the names of torch's
     """As ``clamp``."""
     return clamp(self, None, max)
 
+
+def power(self: Any, exponent: Any) -> Any:
+    """The root, which torch takes for these two: NaN of -inf, and the sign of a zero stays; ONNX Runtime's Pow says inf and 0."""
+    if exponent == 0.5:
+        return torch.sqrt(self)
+    return torch.reciprocal(torch.sqrt(self)) if exponent == -0.5 else NotImplemented
+
+
+def _is_root(node: torch.fx.Node) -> bool:
+    return node.args[1] in (0.5, -0.5)
+
+
+DECOMPOSITIONS = {aten.pow.Tensor_Scalar: (power, _is_root)}
 
 TRANSLATIONS = {
     aten.log_sigmoid.default: log_sigmoid,

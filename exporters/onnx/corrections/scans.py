@@ -14,13 +14,13 @@ from onnxscript import evaluator
 
 from exporters.onnx.corrections._build import axis_of, dim_size, filled, is_floating, op, other_dims
 
-__all__ = ["TRANSLATIONS"]
+__all__ = ["TRANSLATIONS", "Sequenced", "scan"]
 
 aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
-class _Sequence:
+class Sequenced:
     """What a scan reads, step by step along an axis."""
 
     value: Any
@@ -29,11 +29,13 @@ class _Sequence:
     rank: int
 
 
-def _scan(step: Callable[..., list[ir.Value]], states: Sequence[Any], sequences: Sequence[_Sequence]) -> list[Any]:
-    """Run ``step(tape, states, elements) -> new states`` along the sequences.
+def scan(
+    step: Callable[..., list[ir.Value]], states: Sequence[Any], sequences: Sequence[Sequenced], *, reverse: bool = False
+) -> tuple[list[Any], list[Any]]:
+    """Run ``step(tape, states, elements) -> new states`` along the sequences, from the end with ``reverse``.
 
     Returns:
-        Every state of every step, stacked along the first sequence's axis.
+        The last states, and every state of every step, stacked along the first sequence's axis in its order.
     """
     tape = ir.tape.Tape()
     axis, dtypes = sequences[0].axis, [state.dtype for state in states]
@@ -41,39 +43,43 @@ def _scan(step: Callable[..., list[ir.Value]], states: Sequence[Any], sequences:
     elements = [_inner(f"scan_element_{n}", item.dtype, item.rank - 1) for n, item in enumerate(sequences)]
     after = step(tape, before, elements)
     copies = [tape.op("Identity", [value]) for value in after]
-    for number, node in enumerate(tape.nodes):
-        node.outputs[0].name = f"scan_value_{number}"
+    values = [value for node in tape.nodes for value in node.outputs]
+    for number, value in enumerate(values):
+        value.name = f"scan_value_{number}"
     for value, dtype in zip([*after, *copies], [*dtypes, *dtypes]):
         value.type, value.shape = ir.TensorType(dtype), before[0].shape
     body = ir.Graph([*before, *elements], [*after, *copies], nodes=tape.nodes, name="scan_body")
-    return _record(body, states, sequences, axis)
+    return _record(body, states, sequences, axis, int(reverse))
 
 
 def _inner(name: str, dtype: ir.DataType, rank: int) -> ir.Value:
     return ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape([None] * rank))
 
 
-def _record(body: ir.Graph, states: Sequence[Any], sequences: Sequence[_Sequence], axis: int) -> list[Any]:
+def _record(
+    body: ir.Graph, states: Sequence[Any], sequences: Sequence[Sequenced], axis: int, direction: int
+) -> tuple[list[Any], list[Any]]:
     """Write the Scan node itself: onnxscript's own call gives a node with variadic outputs only one."""
+    count = len(states)
+    attributes = {
+        "body": body,
+        "num_scan_inputs": len(sequences),
+        "scan_input_axes": [item.axis for item in sequences],
+        "scan_output_axes": [axis] * count,
+    }
+    if direction:
+        attributes |= {"scan_input_directions": [1] * len(sequences), "scan_output_directions": [1] * count}
     node = ir.Node(
         "",
         "Scan",
         [*states, *(item.value for item in sequences)],
-        ir.convenience.convert_attributes(
-            {
-                "body": body,
-                "num_scan_inputs": len(sequences),
-                "scan_input_axes": [item.axis for item in sequences],
-                "scan_output_axes": [axis] * len(states),
-            }
-        ),
-        num_outputs=2 * len(states),
+        ir.convenience.convert_attributes(attributes),
+        num_outputs=2 * count,
     )
     evaluator.default().nodes.append(node)
-    stacked = list(node.outputs[len(states) :])
-    for value, state in zip(stacked, states):
+    for value, state in zip(node.outputs, [*states, *states]):
         value.type = ir.TensorType(state.dtype)
-    return stacked
+    return list(node.outputs[:count]), list(node.outputs[count:])
 
 
 def _state(number: float, value: Any, axis: int, dtype: ir.DataType) -> Any:
@@ -99,7 +105,7 @@ def cumprod(self: Any, dim: int, dtype: int = -1) -> Any:
     def step(tape: ir.tape.Tape, states: list[ir.Value], elements: list[ir.Value]) -> list[ir.Value]:
         return [tape.op("Mul", [states[0], elements[0]])]
 
-    return _scan(step, [_state(1, value, axis, wanted)], [_Sequence(value, axis, wanted, len(self.shape))])[0]
+    return scan(step, [_state(1, value, axis, wanted)], [Sequenced(value, axis, wanted, len(self.shape))])[1][0]
 
 
 def logcumsumexp(self: Any, dim: int) -> Any:
@@ -114,7 +120,7 @@ def logcumsumexp(self: Any, dim: int) -> Any:
         terms = [tape.op("Exp", [tape.op("Sub", [each, shift])]) for each in (states[0], elements[0])]
         return [tape.op("Add", [tape.op("Log", [tape.op("Add", terms)]), shift])]
 
-    return _scan(step, [_state(-math.inf, self, axis, dtype)], [_Sequence(self, axis, dtype, len(self.shape))])[0]
+    return scan(step, [_state(-math.inf, self, axis, dtype)], [Sequenced(self, axis, dtype, len(self.shape))])[1][0]
 
 
 def cummax(self: Any, dim: int) -> Any:
@@ -142,17 +148,17 @@ def _running(value: Any, dim: int, better: str, side: int) -> Any:
             takes = tape.op("Or", [takes, tape.op("IsNaN", [element])])
         return [tape.op("Where", [takes, element, best]), tape.op("Where", [takes, place, where])]
 
-    return _scan(
+    return scan(
         step,
         [_state(_worst(dtype, side), value, axis, dtype), _state(0, value, axis, ir.DataType.INT64)],
-        [_Sequence(value, axis, dtype, len(value.shape)), places],
-    )
+        [Sequenced(value, axis, dtype, len(value.shape)), places],
+    )[1]
 
 
-def _places(value: Any, axis: int) -> _Sequence:
+def _places(value: Any, axis: int) -> Sequenced:
     size = op.Squeeze(dim_size(value, axis), op.Constant(value_ints=[0]))
     zero, one = (op.Constant(value=ir.tensor(number, dtype=ir.DataType.INT64)) for number in (0, 1))
-    return _Sequence(op.Range(zero, size, one), 0, ir.DataType.INT64, 1)
+    return Sequenced(op.Range(zero, size, one), 0, ir.DataType.INT64, 1)
 
 
 def _worst(dtype: ir.DataType, side: int) -> float:

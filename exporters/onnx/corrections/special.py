@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import onnx_ir as ir
 import torch
 
 from exporters.onnx.corrections._build import op, scalar
@@ -58,4 +59,14 @@ def _polynomial(coefficients: Sequence[float], x: Any, like: Any) -> Any:
     return total
 
 
-TRANSLATIONS = {aten.erfinv.default: erfinv}
+def randperm(
+    n: Any, dtype: int = -1, layout: str = "", device: Any = None, pin_memory: bool = False, generator: Any = None
+) -> Any:
+    """Not exported by torch.onnx: the order of as many random numbers."""
+    size = op.Constant(value_ints=[n]) if isinstance(n, int) else op.Reshape(n, op.Constant(value_ints=[1]))
+    like = op.ConstantOfShape(size, value=ir.tensor([0.0], dtype=ir.DataType.FLOAT))
+    _, order = op.TopK(op.RandomUniformLike(like), size, axis=0)
+    return order if dtype in (-1, None, ir.DataType.INT64) else op.Cast(order, to=dtype)
+
+
+TRANSLATIONS = {aten.erfinv.default: erfinv, aten.randperm.default: randperm}

@@ -17,6 +17,10 @@ VOLUME = torch.linspace(-9, 9, 2 * 4 * 4 * 6).sin().reshape(1, 2, 4, 4, 6)
 HEADS = torch.linspace(-9, 9, 48).sin().reshape(2, 2, 3, 4)
 BOUNDS, VALUES = torch.tensor([1.0, 3, 3, 5, 7]), torch.tensor([[0.0, 3, 9], [NAN, 5, 7]])
 WHERE = torch.tensor([[0, 1, 0, 0], [2, 2, 2, 2], [0, 0, 1, 1]])
+DOUBLES = {1: ROWS.double(), 2: IMAGE.double(), 3: VOLUME.double()}
+SHORTS = torch.tensor([[[300, -7, 9], [5, 250, -3], [1, 2, 32000]]], dtype=torch.int16)
+TRUTH = torch.tensor([[True, False, True], [False, False, True]])
+PER_CHANNEL = torch.tensor([0.3, 1.2, 0.8])
 EMPTY_ROW = torch.tensor([[True, False, True], [False, False, False], [True, True, True]])
 
 
@@ -49,6 +53,17 @@ WRONG = {
         lambda x, where: [aten.scatter_reduce(x, 0, where, x * 2, "mean", include_self=own) for own in (True, False)],
         TIES,
         WHERE,
+    ),
+    "pow.Tensor_Scalar": (lambda x: [aten.pow.Tensor_Scalar(x, power) for power in (0.5, -0.5)], FAR),
+    "_native_batch_norm_legit_no_training.default": (
+        lambda x, c: aten._native_batch_norm_legit_no_training(x, c, None, c, c, 0.1, 1e-5),
+        IMAGE,
+        PER_CHANNEL,
+    ),
+    "_native_batch_norm_legit.default": (
+        lambda x, c: aten._native_batch_norm_legit.default(x, c, c, c, c, False, 0.1, 1e-5),
+        IMAGE,
+        PER_CHANNEL,
     ),
     "floor_divide.default": (aten.floor_divide, A, B),
     "div.Scalar_mode": (lambda x: aten.div.Scalar_mode(x, 0.1, rounding_mode="floor"), A),
@@ -112,6 +127,23 @@ REFUSED = {
     "adaptive_avg_pool3d.default": (lambda x: aten.adaptive_avg_pool3d(x, [3, 1, 4]), VOLUME),
     "scatter.src": (lambda x, y: aten.scatter.src(x, 0, torch.tensor([[0, 1, 2]]), y), TIES, SOME_NAN),
     "scatter_add.default": (lambda x, y: aten.scatter_add(x, 0, torch.tensor([[0, 1, 2]]), y), TIES, SOME_NAN),
+    "where.self": (lambda x: aten.where.self(x, ~x, x[0]), TRUTH),
+    "add.Tensor": (lambda x: [x + x[0], aten.add.Tensor(x, x, alpha=0)], TRUTH),
+    "matmul.default": (lambda x: x @ x, SHORTS),
+    "bmm.default": (aten.bmm.default, SHORTS, SHORTS),
+    "mm.default": (aten.mm.default, SHORTS[0], SHORTS[0]),
+    **{
+        f"upsample_{name}.vec": (lambda x, call=call: call(x), DOUBLES[dims])
+        for name, dims, call in (
+            ("nearest1d", 1, lambda x: aten.upsample_nearest1d.vec(x, [9], None)),
+            ("nearest2d", 2, lambda x: aten.upsample_nearest2d.vec(x, [9, 11], None)),
+            ("nearest3d", 3, lambda x: aten.upsample_nearest3d.vec(x, [3, 5, 8], None)),
+            ("bilinear2d", 2, lambda x: aten.upsample_bilinear2d.vec(x, [9, 11], False, None)),
+            ("trilinear3d", 3, lambda x: aten.upsample_trilinear3d.vec(x, [3, 5, 8], True, None)),
+            ("bicubic2d", 2, lambda x: aten.upsample_bicubic2d.vec(x, [9, 11], False, None)),
+        )
+    },
+    "randperm.default": (lambda x: aten.sort(torch.randperm(7) + x)[0], torch.tensor(0)),
     "adaptive_max_pool1d.default": (lambda x: aten.adaptive_max_pool1d(x, [3]), ROWS),
     "adaptive_max_pool2d.default": (lambda x: aten.adaptive_max_pool2d(x, [2, 3]), IMAGE),
     "adaptive_max_pool3d.default": (lambda x: aten.adaptive_max_pool3d(x, [3, 1, 4]), VOLUME),
@@ -130,3 +162,13 @@ BY_DYNAMIC_SIZE = (
     "bucketize.Tensor",
 )
 """Entries that only a dynamic size needs."""
+
+ELSEWHERE = {
+    "_native_batch_norm_legit_functional.default": "what torch makes of the case of _native_batch_norm_legit",
+    "lstm.input": "test_packed.py",
+    "tensor_interop_onnx.packed.default": "test_packed.py",
+    "tensor_interop_onnx.packed_rnn.default": "test_packed.py",
+    "tensor_interop_onnx.projected_lstm.default": "test_packed.py",
+    "tensor_interop_onnx.unpacked.default": "test_packed.py",
+}
+"""Entries without a case of their own here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from torch.utils import _pytree as pytree
 
 from exporters import TranslationError, export_model
 from exporters.onnx import _translate
-from exporters.onnx.corrections import DECOMPOSITIONS, TRANSLATIONS
+from exporters.onnx.corrections import DECOMPOSITIONS, TRANSLATIONS, _reports
 from interop import InteropError
-from tests.exporters.onnx.correction_cases import BY_DYNAMIC_SIZE, REFUSED, SIGNED_ZEROS, WRONG
-from tools.aten import probe
+from tests.exporters.onnx.correction_cases import BY_DYNAMIC_SIZE, ELSEWHERE, REFUSED, SIGNED_ZEROS, WRONG
+from tools.aten import Verdict, page, probe
+from tools.aten_cases import core_operators
 
 CASES = WRONG | REFUSED
 RECORD = Path(__file__).with_name("aten_verdicts.json")
@@ -76,7 +78,14 @@ def test_corrected_operator_gives_the_values_of_torch(key):
 
 def test_every_entry_of_the_tables_has_a_case():
     entries = {str(entry).removeprefix("aten.") for entry in (*TRANSLATIONS, *DECOMPOSITIONS)}
-    assert entries == {key for key in CASES if "." in key} | set(BY_DYNAMIC_SIZE)
+    assert entries == {key for key in CASES if "." in key} | {*BY_DYNAMIC_SIZE, *ELSEWHERE}
+
+
+def test_every_report_is_of_an_entry():
+    entries = {str(entry).removeprefix("aten.") for entry in (*TRANSLATIONS, *DECOMPOSITIONS)}
+    assert set(_reports._REPORTS) <= entries
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+#\d+", one) for each in _reports._REPORTS.values() for one in each)
+    assert _reports.reports_of("atan2.default") and not _reports.reports_of("hypot.default")
 
 
 def _right_by_itself(cases):
@@ -203,6 +212,15 @@ SAMPLE = (
     "remainder.Tensor",
     "div.Tensor",
 )
+
+
+def test_page_of_the_core_operators_is_that_of_the_record():
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    assert set(record) == set(core_operators())
+    written = (RECORD.parents[3] / "docs" / "aten.md").read_text(encoding="utf-8")
+    assert page({name: Verdict(*each) for name, each in record.items()}) == written
+    assert {status for status, _ in record.values()} == {"right", "shape only", "refused"}
+    assert all(why for status, why in record.values() if status != "right")
 
 
 def test_record_of_the_core_operators_holds_for_a_sample():
