@@ -71,6 +71,9 @@ load-test: install ## 10,000 requests to Ray Serve from 8 clients: none lost, no
 zoo: install ## transformers families, small random configurations, plain calls
 	$(BIN)/python -m zoo
 
+libtorch: install ## compile a model for C++, build its project against torch's own libtorch, compare (minutes)
+	TENSOR_INTEROP_LIBTORCH=1 $(PYTEST) tests/exporters/test_libtorch.py -rs
+
 big: install ## a model of more than 2 GB (minutes, 7 GB of memory)
 	TENSOR_INTEROP_BIG=1 TF_CPP_MIN_LOG_LEVEL=3 $(PYTEST) tests/exporters/tensorflow/test_big.py tests/exporters/onnx/test_big.py tests/interop/parity/test_big.py -rs
 

@@ -148,7 +148,7 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
         """The model's own input names, in order."""
         return self._signature.input_names
 
-    def outline(self) -> bytes:
+    def outline(self) -> bytes | None:
         """The graph without its weights, as a serialized ONNX model whose nodes say which TensorFlow tensors they became."""
         return outline_of(self._graph, self._tensors)
 

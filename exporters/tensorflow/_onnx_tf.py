@@ -77,6 +77,10 @@ class OnnxTfModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
         """The model's own input names, in order."""
         return self._signature.input_names
 
+    def outline(self) -> bytes | None:
+        """None: which tensor is which value of the graph, onnx-tf does not tell."""
+        return None
+
     @property
     def trains(self) -> bool:
         """Never: it has no variables."""

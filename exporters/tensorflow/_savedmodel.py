@@ -27,5 +27,7 @@ def write_savedmodel(module: LoweredModule, path: Path) -> None:
     tf.saved_model.save(module, str(path), signatures=module.signatures_to_save())
     metadata = path / METADATA_FILE
     metadata.parent.mkdir(exist_ok=True)
-    (path / OUTLINE_FILE).write_bytes(module.outline())
+    outline = module.outline()
+    if outline is not None:
+        (path / OUTLINE_FILE).write_bytes(outline)
     metadata.write_text(json.dumps(module.interop_metadata, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")

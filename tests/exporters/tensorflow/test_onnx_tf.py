@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -28,7 +29,7 @@ ENGINE = {"engine": "onnx-tf"}
 needs_onnx_tf = pytest.mark.skipif(
     importlib.util.find_spec("onnx_tf") is None,
     reason="onnx-tf 1.10 is not installed: it requires tensorflow-addons, which has no release for this Python, so that "
-    "pip check would fail; pip install --no-deps onnx-tf==1.10.0 to run these",
+    "pip check would fail; make onnx-tf installs it beside the environment and runs these",
 )
 
 
@@ -74,6 +75,7 @@ def test_stand_ins_are_gone_after_a_failure_and_real_modules_stay(monkeypatch):
 def _install(monkeypatch, prepare):
     """A package of that name whose backend is ``prepare``."""
     package, backend = ModuleType("onnx_tf"), ModuleType("onnx_tf.backend")
+    package.__spec__ = ModuleSpec("onnx_tf", None)  # torch._dynamo looks for the packages that it knows
     backend.TensorflowBackend = SimpleNamespace(prepare=prepare)
     package.backend = backend
     monkeypatch.setitem(sys.modules, "onnx_tf", package)
