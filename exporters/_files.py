@@ -105,7 +105,12 @@ def _replace_folder(staged: Path, target: Path) -> None:
 def _is_ours(folder: Path) -> bool:
     """An empty folder, or one that looks like a SavedModel or a LibTorch project: nothing else of the user's is ever replaced."""
     names = {entry.name for entry in folder.iterdir()}
-    return not names or "saved_model.pb" in names or {"model.pt2", "tensor_interop.json"} <= names or all(name.isdigit() for name in names)
+    return (
+        not names
+        or "saved_model.pb" in names
+        or {"model.pt2", "tensor_interop.json"} <= names
+        or all(name.isdigit() for name in names)
+    )
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -65,7 +65,8 @@ def _distinct(runtime: Any) -> interop.Runtime:
     for name in shared:
         names[name] = next(new for new in _variants(name) if new not in taken)
         taken.add(names[name])
-    return runtime.with_outputs(names) if names else runtime
+    found: interop.Runtime = runtime.with_outputs(names) if names else runtime
+    return found
 
 
 def _variants(name: str) -> Iterator[str]:
@@ -79,14 +80,11 @@ def example_arguments(
     """The example as torch tensors, from which batches of other sizes are made; nothing where there is none."""
     if inputs is None and not kwargs:
         return (), {}
-    signature = runtime.signature
-    named = dict(kwargs or {})
-    if isinstance(inputs, Mapping) and signature.arguments is None:
-        return (), _converted({**inputs, **named})
-    if isinstance(inputs, Mapping) and not signature.arguments.children:
+    arguments, named = runtime.signature.arguments, dict(kwargs or {})
+    wanted = 0 if arguments is None else len(arguments.children)
+    if isinstance(inputs, Mapping) and not wanted:
         return (), _converted({**inputs, **named})
     args = () if inputs is None else inputs if isinstance(inputs, tuple) else (inputs,)
-    wanted = 0 if signature.arguments is None else len(signature.arguments.children)
     if wanted == 1 and len(args) != 1:
         args = (args,)  # a Keras model takes a tuple of tensors as one argument
     return _converted(args), _converted(named)

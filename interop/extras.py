@@ -24,6 +24,7 @@ EXTRAS: dict[str, str] = {
     "onnxruntime_extensions": "operators",
     "tensorflow": "tensorflow",
     "keras": "tensorflow",
+    "tf2onnx": "tensorflow",
     "ai_edge_litert": "litert",
     "jax": "jax",
     "ray": "ray",

@@ -24,6 +24,7 @@ __all__ = ["DoctorReport", "Goal", "Package", "Problem", "doctor", "versions_tes
 TESTED: dict[str, str] = {
     "ai-edge-litert": "2.3.0",
     "captum": "0.9.0",
+    "grpcio": "1.85.3",
     "jax": "0.10.2",
     "keras": "3.15.1",
     "kornia": "0.9.0",
@@ -302,7 +303,7 @@ def _goals(packages: Iterable[Package]) -> tuple[Goal, ...]:
 
 
 def _distributions_of(module: str) -> tuple[str, ...]:
-    name = {"tensorflow": "tensorflow-cpu"}.get(module, _normal(module))
+    name = {"tensorflow": "tensorflow-cpu", "grpc": "grpcio"}.get(module, _normal(module))
     return _SAME_MODULE.get(name, (name,))
 
 
@@ -314,6 +315,7 @@ GOALS: dict[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]] = {
         ("export to ONNX", 'export_model(model, "onnx")', "onnx", _ONNX),
         ("export to TensorFlow", 'export_model(model, "tensorflow")', "tensorflow", (*_ONNX, "tensorflow")),
         ("export to LiteRT", 'export_model(model, "litert")', "litert", (*_ONNX, "tensorflow", "ai_edge_litert")),
+        ("TensorFlow to ONNX", 'export_model("saved_model", "onnx")', "tensorflow", ("tensorflow", "tf2onnx", "onnx")),
         ("ONNX back to torch", 'export_model("model.onnx", "torch")', "onnx", (*_ONNX, "onnxruntime")),
         ("run torch models and .pt2 files", 'interop.load("model.pt2")', "torch", ("torch",)),
         ("run ONNX files", 'interop.load("model.onnx")', "onnx", ("onnxruntime", "onnx")),
@@ -334,11 +336,12 @@ GOALS: dict[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]] = {
         ),
     ),
     "serve from C++": (
+        ("LibTorch", 'export_model(model, "libtorch", path=folder)', "onnx", (*_ONNX, "onnxruntime")),
         ("ONNX Runtime", 'export_model(model, "onnx")', "onnx", _ONNX),
         ("LiteRT", 'export_model(model, "litert")', "litert", (*_ONNX, "tensorflow", "ai_edge_litert")),
     ),
     "serve over the network": (
-        ("TensorFlow Serving", f"{_INTEGRATIONS}.serving.ServingClient", "tensorflow", ("tensorflow",)),
+        ("TensorFlow Serving", f"{_INTEGRATIONS}.serving.ServingClient", "serving", ("grpc",)),
         ("Ray Serve", f"{_INTEGRATIONS}.ray_serve.deployment(path)", "ray", ("ray", "starlette")),
         ("large data sets", f"{_INTEGRATIONS}.ray_data.map_batches(data, path)", "ray", _RAY_DATA),
     ),

@@ -100,7 +100,7 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[Versions], bool], str, str], ...]
         ("tf2onnx", "keras"),
         lambda v: _has(v, "tf2onnx", "1.0", "1.18") and _has(v, "keras", "3.0"),
         "tf2onnx.convert.from_keras raises KeyError on every keras.Sequential",
-        'model.export("model.onnx", format="onnx") of Keras, or tf2onnx.convert.from_function',
+        'export_model(model, "onnx"), which also corrects what tf2onnx computes otherwise',
     ),
     (
         ("nobuco", "keras"),

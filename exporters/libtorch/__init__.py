@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import interop
 from exporters._formats import get_exporter
 from exporters._request import DimRecord, ExportRequest
 from exporters.errors import OptionsError
@@ -15,6 +14,8 @@ from exporters.libtorch._package import compile_program
 from exporters.libtorch._program import capture
 from exporters.libtorch._project import write_project
 from interop import Runtime, Signature
+from interop.runtimes._torch_archive import load_archive
+from interop.runtimes._torch_package import PackageRuntime
 
 __all__ = ["LibtorchArtifact", "LibtorchExporter", "LibtorchOptions"]
 
@@ -72,10 +73,10 @@ class LibtorchArtifact:
 
     def load(self) -> Runtime:
         """The package, loaded into this process."""
-        with tempfile.TemporaryDirectory() as folder:  # the loader unpacks it elsewhere
-            path = Path(folder) / "model"
-            self.write(path)
-            return interop.load(path, allow_native_code=True)
+        with tempfile.TemporaryDirectory() as folder:  # the loader unpacks the package elsewhere
+            path = Path(folder) / "model.pt2"
+            path.write_bytes(self.package)
+            return PackageRuntime(load_archive(path, allow_native_code=True), self.signature)
 
 
 class LibtorchExporter:

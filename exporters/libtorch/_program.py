@@ -89,7 +89,9 @@ def _dynamic_shapes(signature: Signature) -> Any:
     if signature.arguments is None:
         return tuple(dims.values())
     given = [_filled(child, dims) for child in signature.arguments.children]
-    named = dict(zip(map(str, signature.keywords.keys), (_filled(child, dims) for child in signature.keywords.children)))
+    named = dict(
+        zip(map(str, signature.keywords.keys), (_filled(child, dims) for child in signature.keywords.children))
+    )
     if len(signature.parameter_names) < len(given):
         return tuple(given) if not named else None
     return dict(zip(signature.parameter_names, given)) | named
@@ -113,7 +115,9 @@ def _contiguous(leaf: Any) -> Any:
 def _require_cpu(model: torch.nn.Module) -> None:
     devices = {tensor.device.type for tensor in (*model.parameters(), *model.buffers())} - {"cpu"}
     if devices:
-        raise TranslationError(f"the model is on {', '.join(sorted(devices))}; the package is compiled for the CPU: model.cpu()")
+        raise TranslationError(
+            f"the model is on {', '.join(sorted(devices))}; the package is compiled for the CPU: model.cpu()"
+        )
 
 
 def _checked(captured: Captured) -> Captured:

@@ -57,7 +57,11 @@ def render(signature: Signature, namespace: str) -> dict[str, str]:
     room = files("exporters.libtorch") / "templates"
     inputs, outputs = _fields(signature.inputs), _fields(signature.outputs)
     environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
     )
     return {
         name: environment.from_string((room / f"{name}.jinja").read_text(encoding="utf-8")).render(
@@ -84,5 +88,7 @@ def _fields(specs: tuple[TensorSpec, ...]) -> list[dict[str, Any]]:
 
 def _scalar(spec: TensorSpec) -> str:
     if spec.dtype not in _SCALARS:
-        raise TranslationError(f"{spec.name!r} is {spec.dtype}, which LibTorch has no name for; cast it inside the model")
+        raise TranslationError(
+            f"{spec.name!r} is {spec.dtype}, which LibTorch has no name for; cast it inside the model"
+        )
     return _SCALARS[spec.dtype]

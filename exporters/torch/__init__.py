@@ -15,7 +15,7 @@ from exporters.errors import OptionsError, TranslationError, UnsupportedOperator
 from exporters.torch._convert import lower_model
 from exporters.torch._program import export_program
 from exporters.torch._runtime import LoweredRuntime
-from interop import Runtime, Signature
+from interop import ModelFileError, Runtime, Signature, load
 
 __all__ = ["TorchArtifact", "TorchExporter", "TorchOptions"]
 
@@ -73,11 +73,15 @@ class TorchArtifact:
 
         Raises:
             WriteError: the name ends otherwise.
-            TranslationError: torch.export cannot follow the model.
+            TranslationError: torch.export cannot follow the model, or not read what it wrote.
         """
         if path.suffix != ".pt2":
             raise WriteError(f"a torch.export archive is called .pt2, got {path.name!r}")
         torch.export.save(self.program(), path)
+        try:
+            load(path)
+        except ModelFileError as error:
+            raise TranslationError(f"torch.export wrote a file that it cannot read again: {error}") from error
 
     def files(self, path: Path) -> tuple[Path, ...]:
         """The one file."""

@@ -136,6 +136,8 @@ def tensor_to_array(tensor: torch.Tensor, dtype: DType | None = None) -> Array:
 def numbers(value: Any) -> list[Any]:
     """A static input as a flat list of Python numbers, some of them symbolic."""
     if isinstance(value, torch.Tensor):
+        if 0 in value.shape:  # torch.export leaves a node for it that a file cannot hold
+            return []
         return list(value.reshape(-1).tolist())
     if isinstance(value, np.ndarray):
         return list(value.reshape(-1).tolist())

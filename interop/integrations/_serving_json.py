@@ -6,7 +6,6 @@ Source: https://www.tensorflow.org/tfx/serving/api_rest and ``tensorflow_serving
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -149,7 +148,7 @@ def _encode_strings(value: Any) -> Any:
 def _decode(value: Any, spec: TensorSpec, kind: str) -> Array:
     try:
         array = _array_of(value, spec.dtype)
-    except (TypeError, ValueError, OverflowError, binascii.Error) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:  # also of base64, and of numbers too large
         raise InputError(f"{kind} {spec} cannot be read from JSON: {str(error)[:200]}") from error
     if array.size or spec.shape is None or array.ndim == len(spec.shape):
         return array

@@ -204,9 +204,9 @@ def _write(exported: Any, report: ParityReport | None, folder: Path) -> Path:
     return folder
 
 
-def _requirements(format: str) -> list[str]:
+def _requirements(kind: str) -> list[str]:
     found = [f"tensor-interop=={interop.__version__}"]
-    for name in ("numpy", *_NEEDS.get(format, ())):
+    for name in ("numpy", *_NEEDS.get(kind, ())):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found.append(f"{name}=={importlib.metadata.version(name).partition('+')[0]}")
     return found
@@ -270,9 +270,13 @@ class PyfuncModel:
             InputError: names, dtypes or shapes do not fit.
         """
         specs = self.runtime.signature.inputs
-        if hasattr(model_input, "columns") and hasattr(model_input, "to_dict"):
-            model_input = {str(name): np.stack(model_input[name].to_list()) for name in model_input.columns}
-            model_input = {spec.name: model_input.get(spec.name) for spec in specs} if len(specs) == 1 else model_input
+        if hasattr(
+            model_input, "columns"
+        ):  # a row a sample; MLflow itself makes arrays of it where there is a signature
+            dtypes = {spec.name: dtype_of(spec.dtype).numpy for spec in specs}
+            model_input = {
+                str(name): np.array(model_input[name].to_list(), dtypes.get(name)) for name in model_input.columns
+            }
         elif not isinstance(model_input, Mapping):
             if len(specs) != 1:
                 raise InputError(f"the model has inputs {[spec.name for spec in specs]}; give a dict of arrays")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -201,13 +202,25 @@ def running(
     """
     ray = require("ray", "to serve a model")
     serve = require("ray.serve", "to serve a model")
-    with cluster(ray, address, cpus):
+    with cluster(ray, address, cpus), _hushed():
         before = bool(serve.status().applications)
         serve.start(http_options={"host": host, "port": port})
         try:
             yield serve.run(application, name=name)
         finally:
             serve.delete(name) if before else serve.shutdown()
+
+
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """Without Serve's notes on every step; what goes wrong is still said."""
+    serve = logging.getLogger("ray.serve")
+    level = serve.level
+    serve.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        serve.setLevel(level)
 
 
 def _path_of(model: Any) -> Path:

@@ -161,6 +161,25 @@ class ServingClient(Runtime):
             )
         return found
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model as the exported one was called; without ``exported`` by names, as a server's maps have no order.
+
+        Returns:
+            What the model itself returns; without ``exported`` the only output, or ``{name: tensor}``.
+
+        Raises:
+            InputError: the arguments do not fit, or are several without names that only the server could put in order.
+        """
+        if self._boundary.signature is not None:
+            return super().__call__(*args, **kwargs)
+        names = self.signature.input_names
+        if len(args) > 1 or (args and len(names) > 1):
+            raise InputError(
+                f"the inputs of {self.target} have no order: name them ({', '.join(names)}), or give exported="
+            )
+        outputs = self.run(self.signature.bind(args, kwargs))
+        return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+
     def close(self) -> None:
         """Give the connection back."""
         self._transport.close()

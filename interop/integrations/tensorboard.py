@@ -22,10 +22,12 @@ from interop.errors import ConversionError, InputError
 from interop.extras import loaded, require
 from interop.integrations._tensorboard_graph import graph_def_of
 from interop.parity.compare import OutputComparison
+from interop.parity.difference import Layer
 from interop.parity.figures import DECADES, as_numpy
+from interop.parity.locate import layer_errors
 from interop.parity.report import ParityReport
 
-__all__ = ["log_graph", "log_parity", "log_weights"]
+__all__ = ["log_graph", "log_layers", "log_parity", "log_weights"]
 
 _FIGURES = ("max_abs", "max_rel", "rms", "max_ulp", "allowed")
 _EQUAL_AT = -13.0  # where the histogram of differences shows elements that are equal, below the smallest decade
@@ -73,11 +75,40 @@ def log_parity(where: Any, report: ParityReport, step: int = 0) -> None:
                 writer.add_scalar(f"parity/{name}/{figure}", getattr(output, figure), step)
             if output.histogram:
                 _log_difference(writer, f"difference/{name}", output, step)
-        layers = report.first_difference.layers if report.first_difference is not None else ()
-        for position, layer in enumerate(layers):
-            for figure, value in (("error", layer.error), ("local", layer.local)):
-                writer.add_scalar(f"layers/{figure}", value, position)
-                writer.add_scalar(f"layer/{layer.value}/{figure}", value, step)
+        if report.first_difference is not None:
+            _write_layers(writer, report.first_difference.layers, step)
+
+
+def log_layers(where: Any, reference: Any, candidate: Any, inputs: Any, step: int = 0) -> tuple[Layer, ...]:
+    """Log the error of every layer, also of an export that passes: what ``log_parity`` logs of one that failed.
+
+    Args:
+        where: a folder, or a ``SummaryWriter``.
+        reference: what is right, as for ``interop.parity.locate``.
+        candidate: likewise; an ``ExportedModel`` too.
+        inputs: one ``{input name: tensor}``, one tuple of positional arguments, or one tensor.
+        step: of the training.
+
+    Returns:
+        The layers, as ``interop.parity.locate.layer_errors`` gives them.
+
+    Raises:
+        InputError: the inputs do not fit, or no inner values can be compared; the message says why.
+
+    Example:
+        >>> log_layers("runs/digits", model, export_model(model, "onnx"), images, step=epoch)
+    """
+    layers = layer_errors(reference, candidate, inputs)
+    with _writer(where) as writer:
+        _write_layers(writer, layers, step)
+    return layers
+
+
+def _write_layers(writer: Any, layers: tuple[Layer, ...], step: int) -> None:
+    for position, layer in enumerate(layers):
+        for figure, value in (("error", layer.error), ("local", layer.local)):
+            writer.add_scalar(f"layers/{figure}", value, position)
+            writer.add_scalar(f"layer/{layer.value}/{figure}", value, step)
 
 
 def log_weights(where: Any, model: Any, step: int = 0, *, reference: Any = None) -> None:
@@ -172,8 +203,8 @@ def _stored_values(model: Any) -> Iterator[tuple[str, Any]]:
     if runtime.framework == "tensorflow" and hasattr(runtime, "concrete"):
         for variable in runtime.concrete[1].variables:
             yield variable.name.split(":")[0], variable.numpy()
-    elif isinstance(getattr(runtime, "module", None), getattr(getattr(torch, "nn", None), "Module", ())):
-        yield from _stored_values(runtime.module)
+    elif torch is not None and isinstance(module := getattr(runtime, "module", None), torch.nn.Module):
+        yield from _stored_values(module)
 
 
 def _log_values(writer: Any, tag: str, values: npt.NDArray[Any], step: int) -> None:

@@ -20,7 +20,7 @@ from interop.parity.origin import origin_of
 from interop.parity.sources import Source
 from interop.parity.tolerance import Allowance
 
-__all__ = ["Judged", "Subject", "describe", "first_of", "judge_all"]
+__all__ = ["Judged", "Subject", "describe", "first_of", "judge_all", "layers_of"]
 
 Array = npt.NDArray[Any]
 
@@ -140,7 +140,7 @@ def describe(subject: Subject, judged: list[Judged], source: Source, free: Execu
         source.note + near,
         tuple(_label(graph, position) for position in positions),
         first.figures,
-        tuple(_layers(graph, judged, source, free)),
+        tuple(layers_of(graph, judged, source, free)),
         _evidence(subject, first, positions, source),
     )
 
@@ -150,7 +150,7 @@ def _label(graph: Graph, position: int) -> str:
     return str(node.name) or f"{node.op_type} #{position}"
 
 
-def _layers(graph: Graph, judged: list[Judged], source: Source, free: Execution) -> Iterator[Layer]:
+def layers_of(graph: Graph, judged: list[Judged], source: Source, free: Execution) -> Iterator[Layer]:
     """The errors along the graph, of float values."""
     local = {one.value: one for one in judged}
     for position, node in enumerate(graph.nodes):

@@ -25,18 +25,18 @@ from interop.extras import loaded
 from interop.parity.captured import look_inside
 from interop.parity.cases import given_cases
 from interop.parity.compare import compare_all
-from interop.parity.difference import Difference
+from interop.parity.difference import Difference, Layer
 from interop.parity.figures import as_numpy
 from interop.parity.graph import Graph, open_graph
 from interop.parity.inside import Closed, Inside, OnnxInside, open_inside
 from interop.parity.inside_torch import open_torch
-from interop.parity.judged import Subject, describe, first_of, judge_all
+from interop.parity.judged import Subject, describe, first_of, judge_all, layers_of
 from interop.parity.noise import MODEL_ERRORS, allowances_of, measure
 from interop.parity.sources import Captured, Source, Twin
 from interop.parity.witness import ModuleWitness, Witness, keep_rng, naming_of, witness_of
 from interop.signature import Signature
 
-__all__ = ["Search", "explain", "find_difference", "locate"]
+__all__ = ["Search", "explain", "find_difference", "layer_errors", "locate"]
 
 Array = npt.NDArray[Any]
 
@@ -82,6 +82,42 @@ def locate(
             other = Closed(other)
             del case
         return explain(search, candidate, other)
+
+
+def layer_errors(reference: Any, candidate: Any, inputs: Any, *, seed: int = 0) -> tuple[Layer, ...]:
+    """The error of every value along a candidate's graph, whether or not the candidate differs.
+
+    Args:
+        reference: as for ``locate``, as are the candidate, the inputs and the seed.
+        candidate: what is measured.
+        inputs: one set.
+        seed: of the noise.
+
+    Raises:
+        InputError: the inputs do not fit, or no inner values can be compared; the message says why.
+        ModelFileError: a file is damaged.
+    """
+    with keep_rng(seed):
+        witness, other = witness_of(reference), witness_of(candidate)
+        case = next(iter(given_cases(inputs, witness, [other])), None)
+        if case is None:
+            raise InputError("layer_errors needs one set of inputs")
+        tensors, naming = case.tensors_of(other), naming_of(witness, other)
+        search = Search(reference, witness, None, naming, tensors, other.name, case.name, seed)
+        inside = open_inside(candidate, other) or open_torch(search, other)
+        if isinstance(inside, str):
+            raise InputError(f"the layers of this candidate cannot be compared: {inside}")
+        search = replace(search, inside=inside)
+        feeds = _feeds(search, inside)
+        free = inside.run(feeds)
+        for source in _sources(search, feeds):
+            return tuple(layers_of(inside.graph, judge_all(inside, feeds, source, free), source, free))
+        raise InputError(f"the layers of this candidate cannot be compared: {_NO_SOURCE.partition(': ')[2]}")
+
+
+def _feeds(search: Search, inside: Inside) -> dict[str, Array]:
+    tensors = search.tensors
+    return {name: np.ascontiguousarray(as_numpy(tensors[name])) for name in inside.graph.inputs if name in tensors}
 
 
 @dataclass(frozen=True)
@@ -157,11 +193,7 @@ def explain(search: Search, candidate: Any, witness: Witness) -> Difference | No
 def find_difference(search: Search) -> Difference | None:
     """The first difference of an opened candidate; see ``locate``."""
     inside = search.opened()
-    feeds = {
-        name: np.ascontiguousarray(as_numpy(search.tensors[name]))
-        for name in inside.graph.inputs
-        if name in search.tensors
-    }
+    feeds = _feeds(search, inside)
     if len(feeds) < len(inside.graph.inputs):
         return search.untold("its first difference is not known: the inputs are not those of its graph")
     free = inside.run(feeds)

@@ -131,7 +131,11 @@ def _result(value: Any, path: tuple[str, ...], found: dict[str, Any], own: list[
         return Node(kind, tuple(_result(v, (*path, str(n)), found, own) for n, v in enumerate(value)))
     if isinstance(value, _PLAIN):
         return Constant(value)
-    if not tf.is_tensor(value) or not hasattr(value, "get_shape") or isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+    if (
+        not tf.is_tensor(value)
+        or not hasattr(value, "get_shape")
+        or isinstance(value, (tf.RaggedTensor, tf.SparseTensor))
+    ):
         raise InputError(f"the model gives a {type(value).__name__}; only dense tensors are supported")
     joined = "_".join(path)
     plain = f"output_{joined}".rstrip("_") if not joined or joined[0].isdigit() else joined
@@ -149,11 +153,11 @@ def _output_spec(name: str, value: Any) -> TensorSpec:
 def _call_of(model: Any, inputs: Any, *, free_batch: bool = True) -> _Call:
     keras = loaded("keras")
     if keras is not None and isinstance(model, keras.Model):
-        return _keras_call(keras, model, inputs, free_batch)
+        return _keras_call(model, inputs, free_batch)
     function = model if hasattr(model, "get_concrete_function") or _is_concrete(model) else _method_of(model)
-    if inputs is not None:
-        return _example_call(function, _parameters_of(function), inputs, free_batch)
     declared = _declared(function)
+    if declared is None and inputs is not None:
+        return _example_call(function, _parameters_of(function), inputs, free_batch)
     if declared is None:
         raise InputError(
             f"{_name_of(model)} does not say what it takes; give its tf.function an input_signature, or an example: inputs="
@@ -162,18 +166,16 @@ def _call_of(model: Any, inputs: Any, *, free_batch: bool = True) -> _Call:
     return _Call(function, args, kwargs, _parameters_of(function)[: len(args)])
 
 
-def _keras_call(keras: Any, model: Any, inputs: Any, free_batch: bool) -> _Call:
+def _keras_call(model: Any, inputs: Any, free_batch: bool) -> _Call:
     parameters = _parameters_of(model.call)
     inner = getattr(model, "_functional", None) or model  # a Sequential keeps its graph there
     names = tuple(getattr(inner, "output_names", ()))
-    if inputs is not None:
-        if isinstance(inner, keras.Model) and getattr(inner, "inputs", None) and not _is_single(inputs, inner.inputs):
-            inputs = (inputs,)  # a functional model takes its tensors as one argument
-        call = _example_call(model, parameters, inputs, free_batch)
-        return _Call(model, call.args, call.kwargs, parameters, names)
     if getattr(inner, "inputs", None):
-        structure = getattr(inner, "input", None)
-        return _Call(model, (_plain(structure),), parameters=("inputs",), output_names=names)
+        structure = _plain(inner.input)
+        alone = isinstance(structure, (list, tuple)) and len(structure) == 1
+        return _Call(model, (structure[0] if alone else structure,), parameters=("inputs",), output_names=names)
+    if inputs is not None:
+        return _example_call(model, parameters, inputs, free_batch)
     shapes = model.get_build_config() or {}
     shapes = shapes.get("shapes_dict") or {"input_shape": shapes.get("input_shape")}
     if not model.built or None in shapes.values():
@@ -182,18 +184,13 @@ def _keras_call(keras: Any, model: Any, inputs: Any, free_batch: bool) -> _Call:
     return _Call(model, args, parameters=parameters, output_names=names)
 
 
-def _is_single(inputs: Any, tensors: Sequence[Any]) -> bool:
-    """Whether an example is the tuple of one argument, not the argument."""
-    return isinstance(inputs, tuple) and len(inputs) == 1 and len(tensors) >= 1
-
-
 def _plain(structure: Any) -> Any:
     """Containers of Keras as those of Python."""
     if isinstance(structure, Mapping):
         return {key: _plain(value) for key, value in structure.items()}
     if isinstance(structure, (list, tuple)):
         items = [_plain(value) for value in structure]
-        return items[0] if len(items) == 1 else items if isinstance(structure, list) else tuple(items)
+        return items if isinstance(structure, list) else tuple(items)
     return structure
 
 
@@ -208,7 +205,11 @@ def _from_shapes(shapes: Any, dtype: str) -> Any:
 def _example_call(function: Any, parameters: Sequence[str], inputs: Any, free_batch: bool) -> _Call:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
-    batch = next((size for size in map(_rows_of, tf.nest.flatten(inputs)) if size is not None), None) if free_batch else None
+    batch = (
+        next((size for size in map(_rows_of, tf.nest.flatten(inputs)) if size is not None), None)
+        if free_batch
+        else None
+    )
     if isinstance(inputs, Mapping) and set(inputs) <= set(parameters):
         kwargs = {name: _spec_of(inputs[name], batch) for name in parameters if name in inputs}
     else:
@@ -219,7 +220,7 @@ def _example_call(function: Any, parameters: Sequence[str], inputs: Any, free_ba
 
 def _rows_of(value: Any) -> int | None:
     """The size of dim 0."""
-    shape = getattr(value, "shape", ())
+    shape: Any = getattr(value, "shape", ())
     return int(shape[0]) if len(shape) else None
 
 

@@ -67,8 +67,13 @@ class PackageRuntime(Runtime):
             raise InteropError(f"{self.path} failed while it ran: {str(error)[:1000]}") from error
         leaves = [leaf for leaf in _pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         if len(leaves) != len(signature.outputs):
-            raise ModelFileError(f"{self.path}: the package gives {len(leaves)} tensors, its signature {len(signature.outputs)}")
-        return {name: leaf if owner == "torch" else convert(leaf, owner) for name, leaf in zip(signature.output_names, leaves)}
+            raise ModelFileError(
+                f"{self.path}: the package gives {len(leaves)} tensors, its signature {len(signature.outputs)}"
+            )
+        return {
+            name: leaf if owner == "torch" else convert(leaf, owner)
+            for name, leaf in zip(signature.output_names, leaves)
+        }
 
 
 def _signature(file: Path) -> Signature:

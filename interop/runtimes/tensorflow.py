@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from interop.dtypes import dtype_of
-from interop.errors import ConversionError, InputError, InteropError, ModelFileError
+from interop.errors import ConversionError, InteropError, ModelFileError
 from interop.extras import require
 from interop.frameworks import convert
 from interop.runtimes._base import Accepted, Runtime, owner_of
@@ -121,7 +121,9 @@ class TensorFlowRuntime(Runtime):
         if self.signature.results is not None:
             data["results"] = structure_to_json(renamed(self.signature.results, names))
         outputs = {names.get(name, name): key for name, key in outputs.items()}
-        return TensorFlowRuntime(root, function, {"signature": data, "names": {"inputs": inputs, "outputs": outputs}}, self.path)
+        return TensorFlowRuntime(
+            root, function, {"signature": data, "names": {"inputs": inputs, "outputs": outputs}}, self.path
+        )
 
     def _examine(self, inputs: Mapping[str, Any]) -> Accepted:
         if not self._holds:

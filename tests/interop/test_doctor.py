@@ -139,6 +139,8 @@ def test_every_goal_of_the_toolkit_has_a_part_that_exists() -> None:
         for name, how, extra, modules in rows:
             assert extra in extras, name
             assert modules, name
+            known = {distribution for module in modules for distribution in MODULE._distributions_of(module)}
+            assert known & set(TESTED), f"{name}: nothing says at which version it was tested"
             if found := re.match(r"(interop\.integrations\.\w+)\.(\w+)", how):
                 assert hasattr(importlib.import_module(found[1]), found[2]), how
             if found := re.match(r'export_model\(.*?, "(\w+)"', how):

@@ -9,7 +9,7 @@ import interop
 from models import digits
 
 pytest.importorskip("kornia", reason="kornia is not installed")
-from examples import kornia_pipeline  # noqa: E402 - after the skip
+from examples import kornia_pipeline
 
 SIZES = [(40, 56), (8, 8), (97, 33)]
 

@@ -15,6 +15,7 @@ import models
 from exporters import ExportedModel, export_model
 from interop.errors import InputError, ModelFileError
 from interop.integrations.mlflow import (
+    PyfuncModel,
     _open,
     load_model,
     load_parity,
@@ -147,8 +148,19 @@ def test_a_hostile_manifest_is_an_error(text, tmp_path):
     folder.mkdir()
     (tmp_path / "secret.onnx").write_bytes(b"\x08\x0a")
     (folder / "interop.json").write_text(text)
-    with pytest.raises(ModelFileError):
+    with pytest.raises(ModelFileError, match="not in this folder" if '"model"' in text else "not readable"):
         _open(folder)
+
+
+def test_pyfunc_model_takes_frames_and_a_single_array(exported, digits, images):
+    pandas = pytest.importorskip("pandas")
+    served = PyfuncModel(exported.__interop_runtime__())
+    expected = digits(images).detach().numpy()
+    rows = pandas.DataFrame({"image": images.tolist()})  # lists of Python floats, as JSON gives them
+    for given in (rows, images.numpy()):
+        np.testing.assert_allclose(served.predict(given)["output"], expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match="unknown 'picture'"):
+        served.predict(rows.rename(columns={"image": "picture"}))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
-import interop
 from interop.errors import InputError
 from interop.integrations.ray import cluster
 from interop.integrations.ray_data import Predictor, map_batches, predictor
@@ -130,14 +129,9 @@ def test_a_model_that_writes_to_its_input_writes_to_a_copy(tmp_path):
     program = torch.export.export(InPlace(), (torch.zeros(2, 3),))
     torch.export.save(program, tmp_path / "m.pt2")
     batch = {"anything": _read_only(np.zeros((2, 3), np.float32))}
-    call = Predictor(tmp_path / "m.pt2")
-    (output,) = call(batch).values() if _knows_its_inputs(call.runtime) else (call.runtime(batch["anything"]),)
-    assert np.all(np.asarray(output) == 1)
+    (output,) = Predictor(tmp_path / "m.pt2")(batch).values()
+    assert np.all(output == 1)
     assert np.all(batch["anything"] == 0) and not batch["anything"].flags.writeable
-
-
-def _knows_its_inputs(runtime: interop.Runtime) -> bool:
-    return bool(runtime.signature.inputs)
 
 
 def test_the_only_column_needs_no_name(path):

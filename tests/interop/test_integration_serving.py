@@ -130,6 +130,19 @@ def test_without_the_export_names_are_the_server_s(addresses, protocol):
     assert [value.tolist() for value in outputs.values()] == [(counts + 1).tolist()]
 
 
+def test_without_the_export_positions_mean_nothing(addresses):
+    batch, counts = _inputs()
+    with ServingClient(addresses["rest"], "odd", protocol="rest") as client:
+        with pytest.raises(InputError, match=r"no order: name them \("):
+            client(batch["a.b"], counts)
+        (values,) = set(client.signature.input_names) - {"self_"}
+        outputs = client(**{values: batch["a.b"], "self_": counts})
+    assert outputs.keys() == {"count", *client.signature.output_names} and len(outputs) == 4
+    assert torch.equal(outputs["count"], counts + 1)
+    with ServingClient(addresses["rest"], "odd", protocol="rest", signature="counted") as client:
+        assert torch.equal(client(counts), counts + 1)
+
+
 def test_versions_and_labels_choose(addresses, protocol, base):
     for version, factor in ((1, 2), (2, 4), ("stable", 2), (None, 4)):
         with _client(addresses, protocol, base, version=version) as client:

@@ -14,14 +14,14 @@ from onnx import TensorProto, helper, numpy_helper
 import interop
 from exporters import ExportedModel, export_model
 from interop.errors import InputError, ModelFileError
-from interop.integrations.tensorboard import log_graph, log_parity, log_weights
+from interop.integrations.tensorboard import log_graph, log_layers, log_parity, log_weights
 from interop.parity.compare import compare
 from interop.parity.report import CaseResult, ParityReport
 
 pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402 - after the skip
-from tensorboard.compat.proto.graph_pb2 import GraphDef  # noqa: E402
-from torch.utils.tensorboard import SummaryWriter  # noqa: E402
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from torch.utils.tensorboard import SummaryWriter
 
 
 class Net(torch.nn.Module):
@@ -136,6 +136,25 @@ def test_log_parity_writes_the_error_of_every_layer(failed, tmp_path):
     assert worst.module == "head"
 
 
+def test_log_layers_writes_small_errors_of_an_export_that_passes(net, exported, tmp_path):
+    layers = log_layers(tmp_path, net, exported, net.example_inputs(), step=4)
+    assert [layer.module for layer in layers] == ["body.0", "body.1", "head"]
+    found = read(tmp_path)
+    assert [event.value for event in found.Scalars("layers/error")] == pytest.approx([layer.error for layer in layers])
+    assert max(event.value for event in found.Scalars("layers/error")) < 1e-6
+    assert found.Scalars(f"layer/{layers[0].value}/error")[0].step == 4
+
+
+def test_log_layers_writes_the_error_of_a_weight_that_is_off(net, wrong, tmp_path):
+    layers = log_layers(tmp_path, net, wrong, net.example_inputs())
+    with torch.no_grad():
+        hidden = net.body(*net.example_inputs())
+        expected = 0.1 * hidden[:, 2].abs().max() / net.head(hidden).abs().max()
+    [head] = [layer for layer in layers if layer.module == "head"]
+    [event] = read(tmp_path).Scalars(f"layer/{head.value}/local")
+    assert event.value == pytest.approx(float(expected), rel=1e-4)
+
+
 def test_log_parity_writes_figures_and_counts_of_differences(failed, net, wrong, tmp_path):
     log_parity(tmp_path, failed, step=3)
     found, output = read(tmp_path), failed.outputs["output"]
@@ -149,7 +168,7 @@ def test_log_parity_writes_figures_and_counts_of_differences(failed, net, wrong,
 def test_histogram_of_differences_counts_decades(tmp_path):
     """Two of eight elements off by 3e-4 and 3e-2 of the scale, the others equal."""
     reference = np.ones(8)
-    candidate = reference + [0, 0, 3e-4, 0, 0, 3e-2, 0, 0]
+    candidate = reference + np.array([0, 0, 3e-4, 0, 0, 3e-2, 0, 0])
     outputs = compare({"y": reference}, {"y": candidate}, atol=1.0).outputs
     log_parity(tmp_path, ParityReport("r", ("c",), (CaseResult("c", "case", True, outputs=outputs),)))
     [event] = read(tmp_path).Histograms("difference/y")

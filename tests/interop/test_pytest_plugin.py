@@ -258,7 +258,8 @@ def test_a_run_without_an_assertion_imports_no_framework(pytester: pytest.Pytest
 def test_only_the_first_process_clears_the_folder(tmp_path: Path, worker: bool) -> None:
     config = SimpleNamespace(
         addinivalue_line=lambda *words: None,
-        getoption=lambda name: "parity",
+        getoption=lambda name: "quick" if name == "--interop-inputs" else "parity",
+        getini=lambda name: "quick",
         invocation_params=SimpleNamespace(dir=tmp_path),
         **({"workerinput": {}} if worker else {}),
     )

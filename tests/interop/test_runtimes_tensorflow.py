@@ -145,13 +145,6 @@ def test_what_tf_saved_model_load_gives_is_a_model(plain):
     assert torch.equal(runtime.run({"x_in": x, "arg_1": batch["k"]})["t"], x * 2 + batch["k"])
 
 
-def test_a_keras_model_without_signatures_says_what_to_do():
-    inputs = tf.keras.Input((3,))
-    model = tf.keras.Model(inputs, tf.keras.layers.Dense(2)(inputs))
-    with pytest.raises(InputError, match="export"):
-        interop.load(model)
-
-
 def test_a_keras_savedmodel_runs(tmp_path):
     inputs = tf.keras.Input((3,), name="features")
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(2)(inputs))

@@ -9,6 +9,7 @@ from typing import Any
 
 from exporters.onnx._artifact import OnnxArtifact
 from interop import Runtime
+from interop.extras import require
 
 __all__ = ["from_tensorflow", "is_tensorflow"]
 
@@ -23,12 +24,14 @@ def from_tensorflow(runtime: Any, opset: int | None = None) -> OnnxArtifact:
 
     Args:
         runtime: what ``interop.load`` gives for a TensorFlow model.
-        opset: version of the default operator set, up to 18; None for the newest that tf2onnx writes.
+        opset: version of the default operator set, 16 to 18; None for the newest that tf2onnx writes.
 
     Raises:
         UnsupportedOperatorError: naming every TensorFlow operator that ONNX, tf2onnx or this project cannot express.
-        TranslationError: the opset is too new, or the model is larger than 2 GB.
+        TranslationError: another opset, or the model is larger than 2 GB.
+        MissingExtraError: tf2onnx is not installed.
     """
+    require("tf2onnx", "to export a TensorFlow model")
     from exporters.onnx.from_tensorflow._convert import convert
 
     return convert(runtime, opset)

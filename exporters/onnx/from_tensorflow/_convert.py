@@ -16,19 +16,19 @@ import tensorflow as tf
 from onnx_ir.passes import common
 from tf2onnx import constants, optimizer, tfonnx, utils
 
-from exporters.errors import TranslationError, Unsupported, UnsupportedOperatorError
+from exporters.errors import ExportError, TranslationError, Unsupported, UnsupportedOperatorError
 from exporters.onnx._artifact import OnnxArtifact
 from exporters.onnx._metadata import SIGNATURE, VERSIONS
 from exporters.onnx.from_tensorflow._corrections import handlers
 from exporters.onnx.from_tensorflow._freeze import Frozen, freeze
 from exporters.onnx.from_tensorflow._graph import name_boundary, name_inside, sort_nodes
+from exporters.onnx.from_tensorflow._rewrite import RefusedError
 from exporters.onnx.from_tensorflow._symbols import with_symbols
-from exporters.onnx.from_tensorflow._rewrite import Refusal
 
 __all__ = ["convert"]
 
-NEWEST_OPSET = 18
-"""The newest that tf2onnx 1.17 writes."""
+OLDEST_OPSET, NEWEST_OPSET = 16, 18
+"""From the first in which ScatterND sums to the last that tf2onnx 1.17 writes."""
 
 _TOOLS = ("tensorflow-cpu", "tensorflow", "keras", "tf2onnx", "onnx")
 _LEFT_OUT = ("merge_duplication", "remove_identity", "einsum_optimizer")
@@ -39,26 +39,48 @@ _lock = threading.Lock()  # tf2onnx numbers names in a global
 
 def convert(runtime: Any, opset: int | None = None) -> OnnxArtifact:
     """See ``exporters.onnx.from_tensorflow.from_tensorflow``."""
-    if opset is not None and opset > NEWEST_OPSET:
-        raise TranslationError(f"TensorFlow models are written with opset {NEWEST_OPSET} at most, got opset={opset}")
+    if opset is not None and not OLDEST_OPSET <= opset <= NEWEST_OPSET:
+        raise TranslationError(
+            f"TensorFlow models are written with opset {OLDEST_OPSET} to {NEWEST_OPSET}, got opset={opset}"
+        )
     for spec in (*runtime.signature.inputs, *runtime.signature.outputs):
         if spec.kind != "tensor":
             raise TranslationError(f"tf2onnx takes and gives tensors only, and {spec.name!r} is a {spec.kind}")
     root, function, inputs, outputs = runtime.concrete
     signature = with_symbols(runtime)
-    with _lock, _collected() as failures:
+    with _lock, _collected() as failures, _told():
         frozen = freeze(root, function, list(inputs.values()), list(outputs.values()))
+        if rows := [*_of_bfloat16(frozen.graph)]:
+            raise UnsupportedOperatorError("ONNX", rows)
         proto = _converted(frozen, opset or NEWEST_OPSET, failures)
     model = ir.from_proto(proto)
     sort_nodes(model.graph)
     common.IdentityEliminationPass()(model)
     common.DeduplicateInitializersPass()(model)
     common.CommonSubexpressionEliminationPass()(model)
+    common.RemoveUnusedOpsetsPass()(model)
     sort_nodes(model.graph)
     name_inside(model.graph, (*inputs, *outputs))
     name_boundary(model.graph, signature)
     _stamp(model, signature)
     return OnnxArtifact(model, signature)
+
+
+_FAILURES = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, AssertionError, tf.errors.OpError)
+"""What TensorFlow's freezing and tf2onnx raise."""
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """What the libraries raise becomes an error of ours."""
+    try:
+        yield
+    except ExportError:
+        raise
+    except _FAILURES as error:
+        raise TranslationError(
+            f"tf2onnx cannot convert the model: {type(error).__name__}: {str(error)[:1000]}"
+        ) from error
 
 
 def _converted(frozen: Frozen, opset: int, failures: list[logging.LogRecord]) -> onnx.ModelProto:
@@ -76,14 +98,21 @@ def _converted(frozen: Frozen, opset: int, failures: list[logging.LogRecord]) ->
             output_names=list(frozen.outputs),
             initialized_tables=frozen.tables,
         )
-    rows = [*_unsupported(failures, frozen.operators)]
-    if rows:
+    if rows := [*_unsupported(failures, frozen.operators)]:
         raise UnsupportedOperatorError("ONNX", rows)
     passes = {name: factory for name, factory in optimizer._get_optimizers().items() if name not in _LEFT_OUT}
     proto = optimizer.optimize_graph(converted, optimizers=passes).make_model("", graph_name="model")
     if rows := list(_unknown(proto.graph, {entry.domain: entry.version for entry in proto.opset_import})):
         raise UnsupportedOperatorError("ONNX", rows)
     return proto
+
+
+def _of_bfloat16(graph: Any) -> Iterator[Unsupported]:
+    """Operators on bfloat16, which tf2onnx writes as float16."""
+    for node in (*graph.node, *(node for body in graph.library.function for node in body.node_def)):
+        kinds = {kind for value in node.attr.values() for kind in (value.type, *value.list.type)}
+        if tf.bfloat16.as_datatype_enum in kinds:
+            yield Unsupported(node.op, node.name, "tf2onnx writes bfloat16 as float16; cast to float32 before it")
 
 
 def _unsupported(failures: list[logging.LogRecord], operators: Mapping[str, str]) -> Iterator[Unsupported]:
@@ -95,7 +124,7 @@ def _unsupported(failures: list[logging.LogRecord], operators: Mapping[str, str]
             yield Unsupported(str(operator), str(name), "tf2onnx has no ONNX operators for it")
         elif record.msg.startswith("Failed to convert node"):
             name, error = str(args[0]), record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-            reason = str(error) if isinstance(error, Refusal) else f"tf2onnx does not convert this use: {error}"
+            reason = str(error) if isinstance(error, RefusedError) else f"tf2onnx does not convert this use: {error}"
             yield Unsupported(operators.get(name, "operator"), name, reason)
 
 
@@ -109,20 +138,30 @@ def _unknown(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> Iterator[Unsu
                 yield from _unknown(inner, opsets)
 
 
+class _Kept(logging.Handler):
+    """Keeps the records."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one record."""
+        self.records.append(record)
+
+
 @contextlib.contextmanager
 def _collected() -> Iterator[list[logging.LogRecord]]:
     """tf2onnx's log instead of its messages on the terminal."""
-    found: list[logging.LogRecord] = []
+    handler = _Kept(logging.ERROR)
     logger = logging.getLogger(constants.TF2ONNX_PACKAGE_NAME)
     mapper = logging.getLogger(tfonnx.__name__)
-    handler = logging.Handler(logging.ERROR)
-    handler.emit = found.append  # type: ignore[method-assign]  # the smallest handler there is
     propagate, level = logger.propagate, logger.level
     logger.propagate = False
     logger.setLevel(logging.ERROR)
     mapper.addHandler(handler)
     try:
-        yield found
+        yield handler.records
     finally:
         mapper.removeHandler(handler)
         logger.propagate = propagate

@@ -13,7 +13,7 @@ import onnx
 
 from exporters.onnx.from_tensorflow._loops import convert_list, convert_while
 from exporters.onnx.from_tensorflow._resize import resize_area, resize_bicubic, scale_and_translate
-from exporters.onnx.from_tensorflow._rewrite import Refusal, Rewrite
+from exporters.onnx.from_tensorflow._rewrite import RefusedError, Rewrite
 
 __all__ = ["CORRECTIONS", "handlers"]
 
@@ -81,8 +81,8 @@ def truncate_div(new: Rewrite, node: Any) -> None:
 
 def _wider(kind: int) -> int:
     if kind not in _WIDER:
-        raise Refusal(f"ONNX Runtime has no integer division for {_name(kind)}; cast to int64 before it")
-    return _WIDER[kind]
+        raise RefusedError(f"ONNX Runtime has no integer division for {_name(kind)}; cast to int64 before it")
+    return int(_WIDER[kind])
 
 
 def _widened(new: Rewrite, left: str, right: str) -> tuple[str, str]:
@@ -184,7 +184,7 @@ def broadcast_args(new: Rewrite, node: Any) -> None:
     """The shape that two shapes broadcast to."""
     lengths = [new.shape(value)[0] for value in new.inputs]
     if min(lengths) < 0:
-        raise Refusal("the ranks of the shapes that it broadcasts have to be known")
+        raise RefusedError("the ranks of the shapes that it broadcasts have to be known")
     kind, rank = new.output_dtype, max(lengths)
     shapes = []
     for value, length in zip(new.inputs, lengths):
@@ -234,5 +234,6 @@ def handlers() -> dict[str, tuple[Callable[..., None], list[Any]]]:
         return lambda graph, node, name, args: convert(graph, node)
 
     loop, rows = whole(convert_while), whole(convert_list)
+    table: dict[str, tuple[Callable[..., None], list[Any]]]
     table = {operator: (handle(correction), []) for operator, correction in CORRECTIONS.items()}
     return {**table, "While": (loop, []), "StatelessWhile": (loop, []), "TensorListFromTensor": (rows, [])}

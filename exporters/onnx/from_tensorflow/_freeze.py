@@ -80,11 +80,11 @@ def _positional(function: Any, inputs: list[str], outputs: list[str]) -> Any:
 
 def _declared(function: Any) -> Mapping[str, Any]:
     positional, keywords = function.structured_input_signature
-    return dict(zip(function.function_type.parameters, positional)) | keywords
+    return {**dict(zip(function.function_type.parameters, positional)), **keywords}
 
 
 def _require_size(function: Any) -> None:
-    total = sum(_bytes_of(variable) for variable in function.graph.variables)
+    total = sum(_bytes_of(variable) for variable in (function.graph.variables or function.variables))
     if total > LIMIT_BYTES:
         raise TranslationError(
             f"the model's variables take {total / 2**30:.1f} GiB, and tf2onnx freezes a model into one message of less than 2 GiB; "

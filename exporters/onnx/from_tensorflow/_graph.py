@@ -43,7 +43,7 @@ def _visit(value: ir.Value, graph: ir.Graph, found: dict[ir.Node, None]) -> None
     waiting: list[tuple[ir.Node, Iterator[ir.Value]]] = []
 
     def enter(node: ir.Node | None) -> None:
-        if node is not None and node.graph is graph and node not in found and all(node is not one for one, _ in waiting):
+        if node is not None and node.graph is graph and node not in found:
             waiting.append((node, iter(list(_read(node)))))
 
     enter(value.producer())

@@ -10,7 +10,7 @@ from tf2onnx import utils
 from tf2onnx.onnx_opset.controlflow import TensorListFromTensor, While
 from tf2onnx.tf_loader import find_function
 
-from exporters.onnx.from_tensorflow._rewrite import Refusal
+from exporters.onnx.from_tensorflow._rewrite import RefusedError
 
 __all__ = ["convert_list", "convert_while"]
 
@@ -23,11 +23,13 @@ def convert_list(graph: Any, node: Any) -> None:
 
 
 def convert_while(graph: Any, node: Any) -> None:
-    """Convert a loop; rows that it writes from the last to the first are turned round afterwards, and of a single row that it
-    writes again and again the last one is kept.
+    """Convert a loop, and give the rows that it writes their places.
+
+    Rows that it writes from the last to the first are turned round afterwards; of a single row that it writes again and again
+    the last one is kept.
 
     Raises:
-        Refusal: it writes rows in another order.
+        RefusedError: it writes rows in another order.
     """
     body = find_function(node.get_attr_str("body"))
     writes = [(node.output[place], slicing) for place, slicing in _unordered_writes(body, node)]
@@ -53,7 +55,9 @@ def _unordered_writes(body: Any, loop: Any) -> Iterator[tuple[int, tuple[int, in
         elif places and _is_fixed(body, node.input[1]) and _has_one_row(loop.inputs[places[0]]):
             yield places[0], _LAST
         else:
-            raise Refusal(f"{node.name} writes the rows of a TensorArray in an order that an ONNX Loop does not have")
+            raise RefusedError(
+                f"{node.name} writes the rows of a TensorArray in an order that an ONNX Loop does not have"
+            )
 
 
 def _is_backward(body: Any, loop: Any, index: str) -> bool:
@@ -114,7 +118,7 @@ def _stacks(graph: Any, output: str) -> Iterator[Any]:
         elif consumer.type == "Identity":
             yield from _stacks(graph, consumer.output[0])
         else:
-            raise Refusal(f"its TensorArray, which is not filled row by row, is read by {consumer.type}")
+            raise RefusedError(f"its TensorArray, which is not filled row by row, is read by {consumer.type}")
 
 
 def _slice(graph: Any, value: str, slicing: tuple[int, int, int]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from exporters.onnx.from_tensorflow._rewrite import Refusal, Rewrite
+from exporters.onnx.from_tensorflow._rewrite import RefusedError, Rewrite
 
 __all__ = ["resize_area", "resize_bicubic", "scale_and_translate"]
 
@@ -43,7 +43,7 @@ def scale_and_translate(new: Rewrite, node: Any) -> None:
     """What ``tf.image.resize`` uses for antialias, Lanczos, Gaussian and Mitchell kernels."""
     scale, shift = (_known(new, value, "scale and translation") for value in new.inputs[2:4])
     if min(scale) <= 0:
-        raise Refusal(_FIXED)
+        raise RefusedError(_FIXED)
     kernel = node.get_attr_str("kernel_type") if node.get_attr("kernel_type") else "lanczos3"
     antialias = bool(node.get_attr_value("antialias", 1))
 
@@ -66,7 +66,7 @@ def _resize(new: Rewrite, run: Callable[[Any, Any, int], Any]) -> None:
     height, width = (int(extent) for extent in _known(new, size, "size"))
     dims = new.shape(image)[1:3]
     if min(dims) < 1:
-        raise Refusal(_FIXED)
+        raise RefusedError(_FIXED)
     rows, columns = (_matrix(run, *sizes, axis) for axis, sizes in enumerate(zip(dims, (height, width))))
     planes = new.op("Transpose", new.cast(image, _FLOAT), perm=[0, 3, 1, 2])
     planes = new.op("MatMul", new.constant(rows, np.float32), planes)
@@ -89,5 +89,5 @@ def _matrix(run: Callable[[Any, Any, int], Any], before: int, after: int, axis: 
 def _known(new: Rewrite, value: str, what: str) -> Array:
     found = new.known(value)
     if found is None:
-        raise Refusal(f"its {what} have to be constants; give the model's input a fixed size")
+        raise RefusedError(f"its {what} have to be constants; give the model's input a fixed size")
     return found

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from tf2onnx import utils
 
-__all__ = ["Refusal", "Rewrite"]
+__all__ = ["RefusedError", "Rewrite"]
 
 Array = np.ndarray[Any, Any]
 
@@ -28,7 +28,7 @@ _COMPUTED: dict[str, Callable[..., Array]] = {
 """Operators on vectors of sizes, as ``tf.image.resize`` uses them to find its scale."""
 
 
-class Refusal(Exception):
+class RefusedError(Exception):
     """A node that ONNX cannot express; the message says why."""
 
 
@@ -52,14 +52,14 @@ class Rewrite:
         """The ONNX element type of a value."""
         found = self._graph.get_dtype(value)
         if found is None:
-            raise Refusal("the dtype of its input is not known")
+            raise RefusedError("the dtype of its input is not known")
         return int(found)
 
     def rank(self, value: str) -> int:
         """How many dims a value has."""
         shape = self._graph.get_shape(value)
         if shape is None:
-            raise Refusal("the rank of its input is not known")
+            raise RefusedError("the rank of its input is not known")
         return len(shape)
 
     def shape(self, value: str) -> list[int]:

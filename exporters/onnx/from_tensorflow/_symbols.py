@@ -40,7 +40,8 @@ def _is_one(signature: Signature) -> bool:
 
 
 def _named(signature: Signature, *, shared: bool) -> Signature:
-    inputs = tuple(replace(spec, shape=_dims(spec, shared, len(signature.inputs))) for spec in signature.inputs)
+    count = sum(None in (spec.shape or ()) for spec in signature.inputs)
+    inputs = tuple(replace(spec, shape=_dims(spec, shared, count)) for spec in signature.inputs)
     return replace(signature, inputs=inputs)
 
 
@@ -49,7 +50,8 @@ def _dims(spec: TensorSpec, shared: bool, count: int) -> tuple[Any, ...] | None:
         return None
     own = "" if shared or count == 1 else f"{_identifier(spec.name)}_"
     return tuple(
-        (f"{own}batch" if axis == 0 else f"{own}dim_{axis}") if dim is None else dim for axis, dim in enumerate(spec.shape)
+        (f"{own}batch" if axis == 0 else f"{own}dim_{axis}") if dim is None else dim
+        for axis, dim in enumerate(spec.shape)
     )
 
 

@@ -291,6 +291,14 @@ def test_save_refuses_another_suffix_and_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_save_reads_what_it_wrote(tmp_path, monkeypatch):
+    exported = export_model(model_of(FLATTEN), "torch", verify=False)
+    monkeypatch.setattr(torch.export, "save", lambda program, path: path.write_bytes(b"PK\x03\x04 and no more"))
+    with pytest.raises(TranslationError, match="cannot read again"):
+        exported.save(tmp_path / "flatten.pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_save_says_when_torch_export_cannot_follow(tmp_path):
     exported = export_model(model_of(LOOP), "torch", verify=False)
     with pytest.raises(TranslationError, match="the module itself works"):
