@@ -6,7 +6,6 @@ It takes minutes, 4 GB of disk and up to 16 GB of memory, so it runs only where 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,26 +16,17 @@ import torch
 
 import interop
 from tests.exporters.onnx import big_model
+from tests.room import require_room
 
 ROOT = Path(__file__).parent.parent.parent.parent
 MEMORY_BYTES = 16 << 30
 DISK_BYTES = 8 << 30
 
 
-def require_room(folder):
-    if not os.environ.get("TENSOR_INTEROP_BIG"):
-        pytest.skip("it takes minutes and up to 16 GB of memory; set TENSOR_INTEROP_BIG=1 (make big)")
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    if int(fields["MemAvailable"].split()[0]) * 1024 < MEMORY_BYTES:
-        pytest.skip(f"less than {MEMORY_BYTES >> 30} GB of memory is free")
-    if shutil.disk_usage(folder).free < DISK_BYTES:
-        pytest.skip(f"less than {DISK_BYTES >> 30} GB of disk is free in {folder}")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_model_of_three_gigabytes_is_exported_verified_and_loaded_elsewhere(tmp_path, record_property):
-    require_room(tmp_path)
+    require_room(tmp_path, MEMORY_BYTES, DISK_BYTES)
     assert big_model.BYTES >= 3 << 30
     made = tmp_path / "made"
     made.mkdir()

@@ -6,7 +6,6 @@ It takes minutes, 5 GB of disk and 7 GB of memory, so it runs only where ``TENSO
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,24 +15,11 @@ import numpy as np
 import pytest
 
 from tests.exporters.tensorflow import big_model
+from tests.room import require_room
 
 ROOT = Path(__file__).parent.parent.parent.parent
 MEMORY_BYTES = 12 << 30
 DISK_BYTES = 8 << 30
-
-
-def _free_memory():
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(fields["MemAvailable"].split()[0]) * 1024
-
-
-def _require_room(folder):
-    if not os.environ.get("TENSOR_INTEROP_BIG"):
-        pytest.skip("it takes minutes and 7 GB of memory; set TENSOR_INTEROP_BIG=1 (make big)")
-    if not Path("/proc/meminfo").exists() or _free_memory() < MEMORY_BYTES:
-        pytest.skip(f"less than {MEMORY_BYTES >> 30} GB of memory is free")
-    if shutil.disk_usage(folder).free < DISK_BYTES:
-        pytest.skip(f"less than {DISK_BYTES >> 30} GB of disk is free in {folder}")
 
 
 def _step(name, folder):
@@ -46,7 +32,7 @@ def _step(name, folder):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_model_of_more_than_two_gigabytes_is_exported_saved_and_loaded(tmp_path, record_property):
-    _require_room(tmp_path)
+    require_room(tmp_path, MEMORY_BYTES, DISK_BYTES)
     assert big_model.BYTES > 2 << 30
     for name in ("build", "export", "run"):
         figures = _step(name, tmp_path)

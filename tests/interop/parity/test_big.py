@@ -6,33 +6,22 @@ It takes minutes, 3 GB of disk and 8 GB of memory, so it runs only where ``TENSO
 from __future__ import annotations
 
 import math
-import os
 import shutil
-from pathlib import Path
 
 import pytest
 
 from benchmarks import parity_memory
+from tests.room import require_room
 
 GIGABYTES = 2.3
 MEMORY_BYTES = 12 << 30
 DISK_BYTES = 6 << 30
 
 
-def require_room(folder):
-    if not os.environ.get("TENSOR_INTEROP_BIG"):
-        pytest.skip("it takes minutes and 8 GB of memory; set TENSOR_INTEROP_BIG=1 (make big)")
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    if int(fields["MemAvailable"].split()[0]) * 1024 < MEMORY_BYTES:
-        pytest.skip(f"less than {MEMORY_BYTES >> 30} GB of memory is free")
-    if shutil.disk_usage(folder).free < DISK_BYTES:
-        pytest.skip(f"less than {DISK_BYTES >> 30} GB of disk is free in {folder}")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_wrong_weight_beyond_two_gigabytes_is_located(tmp_path, record_property):
-    require_room(tmp_path)
+    require_room(tmp_path, MEMORY_BYTES, DISK_BYTES)
     blocks = math.ceil(GIGABYTES * 1e9 / parity_memory.BLOCK_BYTES)
     weights, path = blocks * parity_memory.BLOCK_BYTES, tmp_path / "model.onnx"
     assert weights > 2 << 30
