@@ -2,9 +2,9 @@
 
 python -m benchmarks.tensorflow [--models resnet50 bert ...] [--rounds 20] [--quick] [--graphs]
 
-All four run in turns in one process (A B C D A B C D ...), so that a busy machine slows all of them; the figures are medians
-and ratios of medians. Each turn begins with a pause and a call that is not timed: torch's threads spin for a while after its
-call, which would slow the side that comes next, and none but that one. Conversion, from the ONNX graph in memory to the saved
+All four run in turns in one process, in another order each round, so that a busy machine slows all of them and none has a
+fixed neighbour (torch's threads spin for a while after its call, which slows the side that comes next). Each turn begins with a
+call that is not timed; the figures are medians and ratios of medians. Conversion, from the ONNX graph in memory to the saved
 SavedModel, is measured in a process of its own: its seconds, and its peak of memory in multiples of the model's weights, which
 the ONNX graph holds once already.
 """
@@ -15,6 +15,7 @@ import argparse
 import collections
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -37,8 +38,6 @@ from exporters import export_model
 from exporters.tensorflow import ATTENTION_OPSET
 
 WARM_UP = 3
-SETTLE = 0.02
-"""Seconds until the threads of the side before are asleep."""
 SIDES = ("exported", "keras", "onnxruntime", "torch")
 
 
@@ -89,9 +88,10 @@ def calls_of(
 def measure(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, tuple[float, float]]:
     """Median wall-clock and CPU seconds of each call, taken in turns."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    order, shuffle = list(calls.items()), random.Random(0).shuffle
     for _ in range(rounds + WARM_UP):
-        for name, call in calls.items():
-            time.sleep(SETTLE)
+        shuffle(order)
+        for name, call in order:
             call()
             wall, cpu = time.perf_counter(), time.process_time()
             call()

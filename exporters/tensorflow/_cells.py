@@ -90,7 +90,9 @@ def _together(tensors: list[Any], axis: int) -> Any:
 def _initial(state: Any, layer: Layer, x: Any) -> Any:
     """An initial state as ``[directions, batch, hidden]``."""
     if state is not None:
-        return tf.transpose(state, [1, 0, 2]) if layer.layout else state
+        state = tf.transpose(state, [1, 0, 2]) if layer.layout else state
+        # What the weights say of it, so that no step has to ask for its size.
+        return tf.ensure_shape(state, [layer.r.shape[0], None, layer.r.shape[2]])
     directions, hidden = shape_of(layer.r)[0], shape_of(layer.r)[2]
     return tf.zeros([directions, shape_of(x)[1], hidden], x.dtype)
 

@@ -48,9 +48,9 @@ def lstm(
 def _lstm_step(r: Any, functions: tuple[Activation, ...]) -> Step:
     """One step; the three gates, which lie side by side, share one activation, which is wide enough for several threads."""
     gate, update, output = functions
+    size = shape_of(r, tf.int32)[1]
 
     def step(z, h, c):
-        size = shape_of(c, tf.int32)[1]
         gates, new = tf.split(z + multiply_turned(h, r), [3 * size, size], axis=1)
         i, o, f = tf.split(gate(gates), 3, axis=1)
         c = f * c + i * update(new)
