@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import os
 from collections.abc import Mapping, Sequence
@@ -114,7 +115,7 @@ def _check(
         )
         rounds = run_rounds(reference, judged, made, rules, given=given)
         label, labels = _label_reference(model, reference), tuple(candidate.label for candidate in judged)
-        report = ParityReport(label, labels, rounds.results, rounds.skipped, rules.seed, _versions())
+        report = ParityReport(label, labels, rounds.results, rounds.skipped, rules.seed, dict(_installed()))
         if locate:
             report = _locate(report, model, reference, rounds.ends, rules.seed)
         if witnesses is not False:
@@ -221,7 +222,9 @@ def _label_reference(reference: Any, witness: Witness) -> str:
     return _label_of(reference, witness)
 
 
-def _versions() -> dict[str, str]:
+@functools.cache
+def _installed() -> Mapping[str, str]:
+    """Reading the metadata of so many packages takes as long as checking a small model."""
     found = {}
     for package in ("numpy", "torch", "onnx", "onnxruntime", "tensorflow", "tensorflow-cpu", "jax", "ai-edge-litert"):
         try:
