@@ -28,7 +28,7 @@ noise of the model on some input. For a fault the furthest of its outputs counts
 
 ![Histograms of right exports and faulty ones]({picture})
 
-- By the distance over the output's scale, which is what a fixed tolerance judges, no threshold parts the two:
+- By the distance over the output's scale, which is what a fixed tolerance judges,
   {relative_overlap} of the {faults} visible faults are nearer to the truth than the furthest right export.
 - By the distance over what is allowed, {noise_overlap} of them are. The furthest right export reaches {furthest:.2f} of its
   limit.

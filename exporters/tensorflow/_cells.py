@@ -91,8 +91,10 @@ def _initial(state: Any, layer: Layer, x: Any) -> Any:
     """An initial state as ``[directions, batch, hidden]``."""
     if state is not None:
         state = tf.transpose(state, [1, 0, 2]) if layer.layout else state
-        # What the weights say of it, so that no step has to ask for its size.
-        return tf.ensure_shape(state, [layer.r.shape[0], None, layer.r.shape[2]])
+        state = tf.identity(state)
+        # What the weights say of it, so that no step has to ask for its size; LiteRT has no operator that checks a shape.
+        state.set_shape([layer.r.shape[0], None, layer.r.shape[2]])
+        return state
     directions, hidden = shape_of(layer.r)[0], shape_of(layer.r)[2]
     return tf.zeros([directions, shape_of(x)[1], hidden], x.dtype)
 
