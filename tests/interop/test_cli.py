@@ -672,6 +672,8 @@ def test_interrupt_ends_with_130_and_without_a_traceback(place: Path, tmp_path: 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell starts what it puts in the background with this signal ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # no thread holds a lock for it
     )
     deadline = time.monotonic() + 100
     while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
