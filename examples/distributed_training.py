@@ -14,6 +14,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -181,3 +182,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 if __name__ == "__main__":
     main()
+    sys.stdout.flush()
+    os._exit(0)  # threads of gloo may outlive the group (torch 2.13), and then end the process with an abort at exit
