@@ -19,13 +19,13 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import _memory
 from benchmarks._networks import NETWORKS, make_torch
 from exporters import export_model
 
@@ -78,18 +78,10 @@ def peak(name: str, side: str) -> float:
     call = sides_of(name, model)[side]
     with quiet():
         sides_of("lstm", make_torch("lstm"))[side]()  # what the libraries themselves take is there before
-        before = memory(reset=True)
+        before = _memory.held()
         call()
     weights = sum(value.nbytes for value in [*model.parameters(), *model.buffers()])
-    return (memory() - before) / weights
-
-
-def memory(*, reset: bool = False) -> int:
-    """Peak bytes of this process since the last reset; with ``reset`` what it holds now."""
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
-    return int(status["VmRSS" if reset else "VmHWM"].split()[0]) * 1024
+    return (_memory.peak() - before) / weights
 
 
 @contextlib.contextmanager

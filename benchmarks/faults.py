@@ -13,6 +13,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 Nodes = set[str] | None
+VISIBLE = 20.0
+"""A fault is visible where it moves some output by more than this multiple of the model's float noise."""
+
 FAULTS: dict[str, Callable[[onnx.ModelProto, np.random.Generator], Nodes]] = {}
 
 

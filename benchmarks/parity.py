@@ -37,7 +37,7 @@ from onnx import TensorProto, numpy_helper
 import interop
 import models
 from benchmarks._histograms import Spread
-from benchmarks.faults import FAULTS
+from benchmarks.faults import FAULTS, VISIBLE
 from benchmarks.parity_page import write_page
 from exporters import export_model
 from interop.errors import InteropError
@@ -49,7 +49,6 @@ from interop.parity.locate import Search, find_difference
 from interop.parity.noise import MODEL_ERRORS, measure
 from interop.parity.witness import keep_rng, naming_of, witness_of
 
-VISIBLE = 20.0
 SLOW = {"Resize", "GRU", "LSTM", "MaxPool"}  # minutes in onnx's evaluator; there the float32 effect stands
 QUICK_MODELS = ("mlp", "dict_model", "two_inputs", "conv_transpose_autoencoder")
 

@@ -17,6 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks import _memory
+
 ROOT = Path(__file__).parent.parent
 WIDTH = 2048
 BLOCK_BYTES = 2 * WIDTH * 4 * WIDTH * 4
@@ -110,12 +112,6 @@ def step_check_and_locate(blocks, path):
 STEPS = {name.removeprefix("step_"): value for name, value in list(globals().items()) if name.startswith("step_")}
 
 
-def peak():
-    """The most resident memory that this process ever had, in bytes."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(fields["VmHWM"].split()[0]) * 1024
-
-
 def run_step(name, blocks, path):
     command = [sys.executable, "-m", "benchmarks.parity_memory", "--step", name, "--blocks", str(blocks), str(path)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -146,7 +142,7 @@ def main():
     options = parser.parse_args()
     if options.step:
         found = STEPS[options.step](options.blocks, options.path)
-        print(json.dumps(found | {"peak": peak()}))
+        print(json.dumps(found | {"peak": _memory.peak()}))
         return
     with tempfile.TemporaryDirectory() as folder:
         weights, base, found = measure(options.gigabytes, folder)

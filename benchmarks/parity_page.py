@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._histograms import ENDLESS, Spread, edge
+from benchmarks.faults import VISIBLE
+from interop.parity.noise import FACTOR, RMS_FACTOR
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PICTURE = "images/parity_histograms.png"
@@ -17,14 +19,14 @@ PAGE = """\
 
 `interop.check` guesses no tolerance. The reference runs in float64, in its own precision, and twice more with every operand
 moved by up to one ulp; the largest distance of those runs to the float64 answer is the *noise* of this model on this input.
-A candidate passes while its own distance to the float64 answer is at most four times the noise in the maximum and three
-times in the root mean square (`interop/parity/noise.py` has the few details: a floor of one ulp of the output's scale, and
-more room for outputs of few elements).
+A candidate passes while its own distance to the float64 answer is at most {factor:g} times the noise in the maximum and
+{rms_factor:g} times in the root mean square (`interop/parity/noise.py` has the few details: a floor of one ulp of the
+output's scale, and more room for outputs of few elements).
 
 ## What that separates
 
-{rights:,} outputs of right exports of the example models, and {faults} planted faults that are visible: more than twenty times the
-noise of the model on some input. For a fault the furthest of its outputs counts.
+{rights:,} outputs of right exports of the example models, and {faults} planted faults that are visible: more than
+{visible:g} times the noise of the model on some input. For a fault the furthest of its outputs counts.
 
 ![Histograms of right exports and faulty ones]({picture})
 
@@ -37,7 +39,7 @@ noise of the model on some input. For a fault the furthest of its outputs counts
 ## Faults
 
 {planted} faults of {kinds} kinds planted into the ONNX files of all example models, one at a time, seeded. *Below noise*: no
-input of the suites shows them by more than twenty times the noise.
+input of the suites shows them by more than {visible:g} times the noise.
 
 | fault | planted | visible | found | at the exact node | below noise | of these found |
 |---|---|---|---|---|---|---|
@@ -68,6 +70,9 @@ def write_page(planted: list[Any], result: dict[str, Any], rights: Any, seeds: i
     formats = [f"| {name} | {runs} | {rights.failed[name]} |" for name, runs in rights.runs.items()]
     refused = [f"- {line}" for line in rights.refused]
     text = PAGE.format(
+        factor=FACTOR,
+        rms_factor=RMS_FACTOR,
+        visible=VISIBLE,
         rights=rights.spread.noise.total(),
         faults=result["visible"],
         picture=PICTURE,

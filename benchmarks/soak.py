@@ -22,6 +22,7 @@ import torch
 from onnx import TensorProto, helper
 
 import interop
+from benchmarks.runtime import Doubler
 from interop.frameworks._memory import fresh
 
 BLOCKS = 20
@@ -51,17 +52,6 @@ def onnx_model(dtype):
     info = [helper.make_tensor_value_info(name, kind, ["n"]) for name, kind in (("x", TensorProto.FLOAT), ("y", dtype))]
     graph = helper.make_graph([helper.make_node("Cast", ["x"], ["y"], to=dtype)], "g", info[:1], info[1:])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-class Doubler(tf.Module):
-    """The smallest module with a signature."""
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
-    def double(self, x):
-        return {"y": x + x}
-
-    def serving_signature(self):
-        return self.double.get_concrete_function()
 
 
 class Exporter:

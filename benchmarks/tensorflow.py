@@ -33,6 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 import interop
+from benchmarks import _memory
 from benchmarks._networks import NETWORKS, make_torch
 from exporters import export_model
 from exporters.tensorflow import ATTENTION_OPSET
@@ -121,22 +122,14 @@ def convert(name: str) -> dict[str, float]:
     graph = exported(make_torch(name), name, "onnx", {"opset": ATTENTION_OPSET}).artifact
     weights = sum(value.const_value.nbytes for value in graph.model.graph.initializers.values())
     with tempfile.TemporaryDirectory() as folder:
-        before = _memory(reset=True)
+        before = _memory.held()
         start = time.perf_counter()
         from exporters.tensorflow._convert import lower_model
         from exporters.tensorflow._savedmodel import write_savedmodel
 
         write_savedmodel(lower_model(graph.model, graph.signature, graph.parameters), Path(folder) / "model")
         seconds = time.perf_counter() - start
-    return {"seconds": seconds, "weights": weights, "added": _memory() - before}
-
-
-def _memory(*, reset: bool = False) -> int:
-    """Peak bytes of this process since the last reset; with ``reset`` what it holds now."""
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
-    return int(status["VmRSS" if reset else "VmHWM"].split()[0]) * 1024
+    return {"seconds": seconds, "weights": weights, "added": _memory.peak() - before}
 
 
 def converted_apart(name: str) -> dict[str, float]:

@@ -3,57 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from exporters._graph.recurrent import Activation, Direction, Layer, Step
 from exporters.tensorflow._layout import transposed_from
 from exporters.tensorflow._rows import multiply_turned
 from exporters.tensorflow._tensors import RefusedError, shape_of
 
 __all__ = ["Activation", "Direction", "Layer", "Step", "activations_of", "run_layer"]
-
-Activation = Callable[[Any], Any]
-Step = Callable[..., tuple[Any, ...]]
-"""``step(projected input [batch, gates * hidden], *states [batch, hidden]) -> states``; the first state is the output."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """What the nodes of all recurrent operators have in common.
-
-    Attributes:
-        x: ``[time, batch, input]``, or ``[batch, time, input]`` with ``layout=1``.
-        w: ``[directions, gates * hidden, input]``.
-        r: ``[directions, gates * hidden, hidden]``.
-        b: ``[directions, 2 * gates * hidden]`` or None.
-        lengths: ``[batch]`` or None.
-        states: initial states ``[directions, batch, hidden]`` (batch first with ``layout=1``), None for zeros.
-        direction: forward, reverse or bidirectional.
-        layout: 1 where the batch is the first axis.
-    """
-
-    x: Any
-    w: Any
-    r: Any
-    b: Any
-    lengths: Any
-    states: tuple[Any, ...]
-    direction: str
-    layout: int
-
-
-@dataclass(frozen=True)
-class Direction:
-    """The weights of one direction; ``index`` is its place in stacked attributes."""
-
-    index: int
-    w: Any
-    r: Any
-    bias_w: Any
-    bias_r: Any
 
 
 def run_layer(layer: Layer, make: Callable[[Direction], tuple[Any, Step]]) -> tuple[Any, ...]:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 import tensorflow as tf
 
+from exporters._graph.context import Context
 from exporters._graph.function_bodies import TensorType, find_function
 from exporters._graph.nodes import array_of, domain_of, operator_name, plain_attribute, source_of, unsupported_node
-from exporters.errors import ExportError, Unsupported, UnsupportedOperatorError
+from exporters.errors import ExportError, UnsupportedOperatorError
 from exporters.tensorflow._layout import lower_in_layout
 from exporters.tensorflow._rows import lower_in_rows
 from exporters.tensorflow._table import TABLE, Lowering
 from exporters.tensorflow._tensors import RefusedError
 from interop.dtypes import DTYPES, dtype_of
 
-__all__ = ["Lowerer", "LoweringContext", "find_unsupported"]
+__all__ = ["Lowerer", "LoweringContext"]
 
 # Folding is for shape arithmetic and small tables; larger results are cheaper to compute than to store.
 FOLD_INPUT_ELEMENTS = 4096
@@ -45,32 +46,16 @@ _LOWERING_FAULTS = (
 
 
 @dataclass(frozen=True)
-class LoweringContext:
+class LoweringContext(Context):
     """What an export fixes for all nodes.
 
     Attributes:
-        opsets: domain -> version, as the model (or a function) imports them.
-        functions: the model's own functions, by ``(domain, name, overload)``.
         training: whether BatchNormalization and Dropout behave as in training.
-        attributes: the attributes of the call, while a function's body is lowered.
         update: in training, takes a running statistic (the value that holds it) and what it becomes.
     """
 
-    opsets: Mapping[str, int]
-    functions: Mapping[tuple[str, str, str], ir.Function] = field(default_factory=dict)
     training: bool = False
-    attributes: Mapping[str, Any] = field(default_factory=dict)
     update: Callable[[ir.Value, Any], None] | None = None
-
-    def inside(self, function: ir.Function, attributes: Mapping[str, Any]) -> LoweringContext:
-        """The context of a function's body."""
-        defaults = {
-            name: plain_attribute(attribute)
-            for name, attribute in function.attributes.items()
-            if attribute.value is not None
-        }
-        opsets = dict(self.opsets) | dict(function.opset_imports)
-        return replace(self, opsets=opsets, attributes=defaults | dict(attributes))
 
 
 class Lowerer:
@@ -260,36 +245,3 @@ def _scope(name: str) -> str:
     """A node's name in the letters that TensorFlow takes for a scope."""
     safe = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name)
     return safe if safe[:1].isalnum() else f"node{safe}"
-
-
-def find_unsupported(model: ir.Model, context: LoweringContext) -> list[Unsupported]:
-    """All nodes, in subgraphs and called functions too, that neither have a lowering nor a function body."""
-    found: list[Unsupported] = []
-    _collect(model.graph, context, found, ())
-    return list(dict.fromkeys(found))
-
-
-def _collect(
-    graph: ir.Graph | ir.Function, context: LoweringContext, found: list[Unsupported], within: tuple[str, ...]
-) -> None:
-    table = TABLE.resolve(context.opsets)
-    for node in ir.traversal.RecursiveGraphIterator(graph):
-        if (domain_of(node), node.op_type) in table:
-            continue
-        types = [None if value is None else _declared_type(value) for value in node.inputs]
-        function = find_function(node, context.functions, context.opsets, types)
-        name = operator_name(node)
-        if function is None:
-            inside = f" (in the body of {' > '.join(within)})" if within else ""
-            found.append(unsupported_node(node, f"there is no lowering for it{inside}"))
-        elif name in within:
-            found.append(unsupported_node(node, "its function body calls itself"))
-        else:
-            _collect(function, context.inside(function, {}), found, (*within, name))
-
-
-def _declared_type(value: ir.Value) -> TensorType | None:
-    if value.dtype is None:
-        return None
-    shape = None if value.shape is None else tuple(dim if isinstance(dim, int) else None for dim in value.shape)
-    return TensorType(int(value.dtype), shape)

@@ -10,10 +10,11 @@ import numpy as np
 import onnx_ir as ir
 import tensorflow as tf
 
+from exporters._graph.context import find_unsupported
 from exporters._graph.nodes import array_of, domain_of
 from exporters.errors import OptionsError, UnsupportedOperatorError
 from exporters.tensorflow._boundary import decode, encode, part_specs
-from exporters.tensorflow._lowering import Lowerer, LoweringContext, find_unsupported
+from exporters.tensorflow._lowering import Lowerer, LoweringContext
 from exporters.tensorflow._names import safe_names, variable_names
 from exporters.tensorflow._outline import outline_of, tensor_names
 from exporters.tensorflow._signatures import part_of
@@ -69,7 +70,7 @@ class LoweredModule(tf.Module):  # type: ignore[misc]  # tf.Module is untyped
         super().__init__(name="model")
         functions = dict(model.functions.items())
         context = LoweringContext(dict(model.opset_imports), functions)
-        if unsupported := find_unsupported(model, context):
+        if unsupported := find_unsupported(model, context, TABLE):
             raise UnsupportedOperatorError("TensorFlow", unsupported)
         parts = {name: part_of(model.graph, signature, name, names) for name, names in (signatures or {}).items()}
         self.onnx_model = model

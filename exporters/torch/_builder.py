@@ -12,10 +12,10 @@ import onnx_ir as ir
 import torch
 from torch import fx
 
+from exporters._graph.context import Context
 from exporters._graph.function_bodies import find_function
 from exporters._graph.nodes import domain_of, operator_name, plain_attribute, source_of, unsupported_node
 from exporters.errors import ExportError, UnsupportedOperatorError
-from exporters.torch._context import Context
 from exporters.torch._hosted import host_function, is_text
 from exporters.torch._modules import Built, build_module
 from exporters.torch._recurrent import DOMAIN

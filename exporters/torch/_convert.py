@@ -9,13 +9,13 @@ from typing import Any
 import onnx_ir as ir
 from torch import fx
 
+from exporters._graph.context import Context, find_unsupported
 from exporters._graph.nodes import array_of
 from exporters._graph.prepare import infer_shapes, prepare
 from exporters._graph_signature import signature_of
 from exporters.errors import UnsupportedOperatorError
 from exporters.torch import ops as _ops  # noqa: F401  # fills the operator table
 from exporters.torch._builder import FOLD_ELEMENTS, Builder
-from exporters.torch._context import Context, find_unsupported
 from exporters.torch._rebuild import DOMAIN, rebuild_layers
 from exporters.torch._table import TABLE
 from exporters.torch._values import array_to_tensor
@@ -50,7 +50,7 @@ def lower_model(
         signature = signature or signature_of(model.graph)
         model = infer_shapes(model)
     context = Context(dict(model.opset_imports) | {DOMAIN: 1}, dict(model.functions.items()))
-    if unsupported := find_unsupported(model, context):
+    if unsupported := find_unsupported(model, context, TABLE):
         raise UnsupportedOperatorError("torch", unsupported)
     model = rebuild_layers(model, anonymous=parameters is None)
     builder = Builder(context)

@@ -15,9 +15,9 @@ import onnx_ir as ir
 import torch
 from torch import fx
 
+from exporters._graph.context import declared_type
 from exporters._graph.function_bodies import TensorType
 from exporters._graph.nodes import array_of
-from exporters.torch._context import declared_type
 from exporters.torch._tree import Tree, identifier
 from exporters.torch._values import Array, array_to_tensor, as_tensor, host, is_string, tensor_to_array
 from interop.dtypes import DType, dtype_of

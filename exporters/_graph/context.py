@@ -1,17 +1,17 @@
-"""What an export fixes for all nodes, and which of them it cannot lower."""
+"""What an export fixes for all nodes, and which of them a table cannot lower."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import onnx_ir as ir
 
 from exporters._graph.function_bodies import TensorType, find_function
 from exporters._graph.nodes import domain_of, operator_name, plain_attribute, unsupported_node
+from exporters._graph.operator_table import OperatorTable
 from exporters.errors import Unsupported
-from exporters.torch._table import TABLE
 
 __all__ = ["Context", "declared_type", "find_unsupported"]
 
@@ -30,7 +30,7 @@ class Context:
     functions: Mapping[tuple[str, str, str], ir.Function] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
-    def inside(self, function: ir.Function, attributes: Mapping[str, Any]) -> Context:
+    def inside(self, function: ir.Function, attributes: Mapping[str, Any]) -> Self:
         """The context of a function's body."""
         defaults = {
             name: plain_attribute(attribute)
@@ -49,19 +49,23 @@ def declared_type(value: ir.Value) -> TensorType | None:
     return TensorType(int(value.dtype), shape)
 
 
-def find_unsupported(model: ir.Model, context: Context) -> list[Unsupported]:
-    """All nodes, in subgraphs and called functions too, that neither have a lowering nor a function body."""
+def find_unsupported(model: ir.Model, context: Context, table: OperatorTable) -> list[Unsupported]:
+    """All nodes, in subgraphs and called functions too, that neither have a lowering in the table nor a function body."""
     found: list[Unsupported] = []
-    _collect(model.graph, context, found, ())
+    _collect(model.graph, context, table, found, ())
     return list(dict.fromkeys(found))
 
 
 def _collect(
-    graph: ir.Graph | ir.Function, context: Context, found: list[Unsupported], within: tuple[str, ...]
+    graph: ir.Graph | ir.Function,
+    context: Context,
+    table: OperatorTable,
+    found: list[Unsupported],
+    within: tuple[str, ...],
 ) -> None:
-    table = TABLE.resolve(context.opsets)
+    lowered = table.resolve(context.opsets)
     for node in ir.traversal.RecursiveGraphIterator(graph):
-        if (domain_of(node), node.op_type) in table:
+        if (domain_of(node), node.op_type) in lowered:
             continue
         types = [None if value is None else declared_type(value) for value in node.inputs]
         function = find_function(node, context.functions, context.opsets, types)
@@ -72,4 +76,4 @@ def _collect(
         elif name in within:
             found.append(unsupported_node(node, "its function body calls itself"))
         else:
-            _collect(function, context.inside(function, {}), found, (*within, name))
+            _collect(function, context.inside(function, {}), table, found, (*within, name))
