@@ -102,13 +102,15 @@ def _body_is_served(schema: Any, opset: int) -> bool:
     """Whether everything in a schema's function body is served."""
     import onnx_ir as ir
 
-    from exporters.tensorflow._lowering import LoweringContext, find_unsupported
+    from exporters._graph.context import find_unsupported
+    from exporters.tensorflow._lowering import LoweringContext
+    from exporters.tensorflow._table import TABLE
 
     values = [ir.Value(name=f"x{number}") for number in range(max(schema.min_input, 1))]
     node = ir.Node(schema.domain, schema.name, values, num_outputs=1)
     opsets = {"": opset} if schema.domain == "" else {"": _newest(""), schema.domain: opset}
     graph = ir.Graph(values, node.outputs, nodes=[node], opset_imports=opsets)
-    return not find_unsupported(ir.Model(graph, ir_version=10), LoweringContext(opsets))
+    return not find_unsupported(ir.Model(graph, ir_version=10), LoweringContext(opsets), TABLE)
 
 
 def _spans(served: list[tuple[int, str]]) -> Iterator[str]:
