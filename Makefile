@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
+ONNX_TF = $(shell $(BIN)/python -m tools.cache onnx-tf-1.10.0)
 
-.PHONY: help install demo test lint types unit node-suite node-suite-torch bench-convert bench-runtime bench-pipeline soak bench-tensorflow bench-parity bench-check horovod zoo load-test big docs onnx-tf train-digits format clean
+.PHONY: help install demo test lint types unit node-suite node-suite-torch bench-convert bench-runtime bench-pipeline soak bench-export bench-tensorflow bench-parity bench-check horovod zoo libtorch load-test kept big docs onnx-tf train-digits format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -52,6 +53,9 @@ soak: install ## resident memory over 1,000,000 calls of each conversion and run
 bench-pipeline: install ## a tf.data pipeline that feeds torch, by DLPack and by NumPy
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m benchmarks.pipeline
 
+bench-export: install ## export to ONNX next to the bare torch.onnx.export: time and memory
+	$(BIN)/python -m benchmarks.export
+
 bench-tensorflow: install ## exported models next to the same networks written in Keras, ONNX Runtime and torch
 	$(BIN)/python -m benchmarks.tensorflow
 
@@ -81,9 +85,12 @@ docs: install ## write the generated pages again
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m tools.operators
 	$(BIN)/python -m tools.aten
 
+kept: install ## the targets of minutes whose tools or builds are here; CI runs it after the tests
+	@for target in $$($(BIN)/python -m tools.kept); do $(MAKE) --no-print-directory $$target || exit 1; done
+
 onnx-tf: install ## the second engine and witness; its package wants modules that no longer exist, so it lives outside .venv
-	test -d .onnx-tf || $(BIN)/python -m pip install --quiet --no-deps --target .onnx-tf onnx-tf==1.10.0
-	PYTHONPATH=.onnx-tf TF_CPP_MIN_LOG_LEVEL=3 $(PYTEST) tests/exporters/tensorflow/test_onnx_tf.py -rs
+	test -d $(ONNX_TF) || $(BIN)/python -m pip install --quiet --no-deps --target $(ONNX_TF) onnx-tf==1.10.0
+	PYTHONPATH=$(ONNX_TF) TF_CPP_MIN_LOG_LEVEL=3 $(PYTEST) tests/exporters/tensorflow/test_onnx_tf.py -rs
 
 train-digits: install ## train the digits model again
 	$(BIN)/python -m models.digits.train
@@ -93,4 +100,4 @@ format: install ## ruff's formatter and safe fixes
 	$(BIN)/ruff format .
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) .onnx-tf .mypy_cache .ruff_cache .pytest_cache demo-output
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo-output

@@ -55,7 +55,7 @@ def conversions():
 
 
 def tiny_onnx():
-    runtime = interop.load(onnx_model("Add", 2), threads=1)
+    runtime: Any = interop.load(onnx_model("Add", 2), threads=1)
     session, names = runtime.session, ["y"]
     x, y, array = torch.ones(SMALL), torch.empty(SMALL), np.ones(SMALL, np.float32)
     feed, inputs, out = {"x": array}, {"x": x}, {"y": y}
@@ -88,7 +88,7 @@ def tiny_onnx():
 
 
 def large_onnx():
-    runtime = interop.load(onnx_model("Relu", 1), threads=1)
+    runtime: Any = interop.load(onnx_model("Relu", 1), threads=1)
     session, names = runtime.session, ["y"]
     x, y = torch.randn(LARGE), torch.empty(LARGE)
     inputs, out = {"x": x}, {"y": y}

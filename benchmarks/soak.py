@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -99,9 +100,9 @@ def runtimes():
     """Name, call, and the part of the calls that it makes."""
     x, array, out = torch.ones(64), np.ones(64, np.float32), torch.empty(64)
     sizes = itertools.cycle([torch.ones(size) for size in range(1, 65)])
-    double = interop.load(onnx_model(TensorProto.DOUBLE), threads=1)
-    half = interop.load(onnx_model(TensorProto.BFLOAT16), threads=1)
-    same = interop.load(onnx_model(TensorProto.FLOAT), threads=1)
+    double: Any = interop.load(onnx_model(TensorProto.DOUBLE), threads=1)
+    half: Any = interop.load(onnx_model(TensorProto.BFLOAT16), threads=1)
+    same: Any = interop.load(onnx_model(TensorProto.FLOAT), threads=1)
     given = tf.ones(64)
     yield "onnxruntime torch -> torch", lambda: double(x), 1
     yield "onnxruntime torch -> torch, new shapes", lambda: double(next(sizes)), 1

@@ -1,8 +1,8 @@
 """Build Horovod for the installed torch, keep the wheel, and run the distributed example with it: ``make horovod``.
 
 Horovod 0.28.1 asks its compiler for C++14 and torch's headers need C++17, so the compiler it is given is a wrapper that says
-``-std=c++17`` last. The wheel is bound to torch's version and stays in ``.horovod/``; Horovod is imported from there and never
-installed into the environment.
+``-std=c++17`` last. The build is bound to torch's version and kept by ``tools.cache``; Horovod is imported from there and never
+installed into the environment. ``python -m tools.horovod --where`` prints the folder to put on ``PYTHONPATH``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from tools import cache
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = "0.28.1"
@@ -32,12 +34,17 @@ SWITCHES = {
 def folder() -> Path:
     """Where the build for this torch and Python is kept."""
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    return ROOT / ".horovod" / f"{VERSION}-torch-{importlib.metadata.version('torch')}-{python}"
+    return cache.folder(f"horovod-{VERSION}-torch-{importlib.metadata.version('torch')}-{python}")
+
+
+def site() -> Path:
+    """The folder to import Horovod from."""
+    return folder() / "site"
 
 
 def cached() -> bool:
     """Whether it was built already."""
-    return (folder() / "site" / "horovod").is_dir()
+    return (site() / "horovod").is_dir()
 
 
 def build() -> None:
@@ -50,7 +57,7 @@ def build() -> None:
         if shutil.which(tool) is None:
             raise SystemExit(f"{tool} is needed to build Horovod and is not installed: apt-get install cmake g++ make")
     place = folder()
-    place.parent.mkdir(exist_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
         compiler = Path(scratch) / "c++17"
         compiler.write_text(f'#!/bin/sh\nexec {shutil.which("c++")} "$@" -std=c++17\n', encoding="utf-8")
@@ -84,7 +91,7 @@ def run(out: Path, steps: int = 20) -> dict[str, Any]:
     Raises:
         RuntimeError: it failed.
     """
-    paths = [str(folder() / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    paths = [str(site()), str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
     launcher = [sys.executable, "-m", "horovod.runner.launch", "-np", "2", "--gloo"]
     example = [sys.executable, "-m", "examples.distributed_training", "--library", "horovod"]
@@ -98,7 +105,10 @@ def run(out: Path, steps: int = 20) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Build where that was not done, run, and judge."""
+    """Build where that was not done, run, and judge; with ``--where`` only say where it is."""
+    if "--where" in sys.argv[1:]:
+        sys.stdout.write(f"{site()}\n")
+        return
     if not cached():
         build()
     with tempfile.TemporaryDirectory() as scratch:

@@ -75,7 +75,7 @@ def _newest(domain: str) -> int:
 
     if domain == "":
         return int(onnx.defs.onnx_opset_version())
-    return max(s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain)
+    return max(int(s.since_version) for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain)
 
 
 def _how(domain: str, operator: str, opset: int) -> str:

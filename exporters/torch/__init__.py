@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,9 +14,10 @@ from exporters._formats import get_exporter, make_options
 from exporters._request import DimRecord, ExportRequest
 from exporters.errors import OptionsError, TranslationError, UnsupportedOperatorError, WriteError
 from exporters.torch._convert import lower_model
-from exporters.torch._program import export_program
+from exporters.torch._program import export_program, flat_names
 from exporters.torch._runtime import LoweredRuntime
 from interop import ModelFileError, Runtime, Signature, load
+from interop.runtimes._torch_archive import NAMES_FILE
 
 __all__ = ["TorchArtifact", "TorchExporter", "TorchOptions"]
 
@@ -77,7 +79,7 @@ class TorchArtifact:
         """
         if path.suffix != ".pt2":
             raise WriteError(f"a torch.export archive is called .pt2, got {path.name!r}")
-        torch.export.save(self.program(), path)
+        torch.export.save(self.program(), path, extra_files={NAMES_FILE: json.dumps(flat_names(self.signature))})
         try:
             load(path)
         except ModelFileError as error:

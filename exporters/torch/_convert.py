@@ -18,6 +18,7 @@ from exporters.torch import ops as _ops  # noqa: F401  # fills the operator tabl
 from exporters.torch._builder import FOLD_ELEMENTS, Builder
 from exporters.torch._rebuild import DOMAIN, rebuild_layers
 from exporters.torch._table import TABLE
+from exporters.torch._tree import identifiers
 from exporters.torch._values import array_to_tensor
 from exporters.torch._writer import GraphWriter, Weight, known
 from interop import Signature
@@ -85,8 +86,8 @@ def _bind_inputs(writer: GraphWriter, graph: ir.Graph, signature: Signature, env
     """One placeholder an argument of the original, and the way from it to each tensor."""
     values = {value.name: value for value in graph.inputs if value.name not in graph.initializers}
     if signature.arguments is None:
-        for name, value in values.items():
-            env[value] = writer.placeholder(str(name), value)
+        for name, value in zip(identifiers(map(str, values), "input"), values.values()):
+            env[value] = writer.placeholder(name, value)
         return
     names = signature.parameter_names
     arguments: list[tuple[str, Structure]] = []
@@ -94,7 +95,7 @@ def _bind_inputs(writer: GraphWriter, graph: ir.Graph, signature: Signature, env
         fallback = child.name if isinstance(child, Leaf) else f"argument_{position}"
         arguments.append((names[position] if position < len(names) else fallback, child))
     arguments += [(str(key), child) for key, child in zip(signature.keywords.keys, signature.keywords.children)]
-    for name, child in arguments:
+    for name, (_, child) in zip(identifiers(name for name, _ in arguments), arguments):
         leaf = values[child.name] if isinstance(child, Leaf) else None
         # An argument that the export fixed is still taken, and not read.
         _take(writer, writer.placeholder(name, leaf), child, values, env)

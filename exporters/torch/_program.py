@@ -13,12 +13,12 @@ from torch import fx
 
 from exporters._graph.dynamic_time import dynamic_time
 from exporters.errors import TranslationError
-from exporters.torch._tree import identifier
+from exporters.torch._tree import identifiers
 from exporters.torch._values import torch_dtype
 from interop import Signature, TensorSpec
 from interop.structure import Constant, Node, Structure, fill, names_of
 
-__all__ = ["export_program"]
+__all__ = ["export_program", "flat_names"]
 
 # Sizes of the example's symbols: no two share one, and none is 0 or 1, which torch.export takes for special. Small ones
 # fit short tables of positions, large ones are more than one element still after a network has halved them a few times.
@@ -70,17 +70,17 @@ def _exported(module: fx.GraphModule, signature: Signature, attempt: _Attempt) -
 def _name_outputs(program: torch.export.ExportedProgram, signature: Signature) -> None:
     """Call the outputs what the signature calls them; one that is an input, or another output too, keeps its name."""
     kind = torch.export.graph_signature.OutputKind.USER_OUTPUT
-    names = signature.output_names if signature.results is None else list(names_of(signature.results))
+    names = flat_names(signature)["outputs"]
     nodes = {node.name: node for node in program.graph.nodes}
     if "output" in nodes and nodes["output"].op == "output":
         _rename(nodes.pop("output"), "results")
     specs = [spec.arg for spec in program.graph_signature.output_specs if spec.kind is kind]
     found = [arg.name for arg in specs if not isinstance(arg, torch.export.graph_signature.ConstantArgument)]
-    for old, name in zip(found, names, strict=True):
-        wanted = identifier(name, "output")
+    for old, wanted in zip(found, identifiers(names, "output"), strict=True):
         if nodes[old].op == "placeholder" or found.count(old) > 1 or wanted in nodes:
             continue
         _rename(nodes[old], wanted)
+        nodes[wanted] = nodes.pop(old)
         program.graph_signature.replace_all_uses(old, wanted)
     program.graph_module.recompile()
 
@@ -102,6 +102,12 @@ def _require_dynamic(program: torch.export.ExportedProgram, signature: Signature
         for dim, size in zip(spec.shape or (), found[name].shape):
             if isinstance(dim, str) and str(size).isdigit():  # a SymInt too, where its value is settled
                 raise ValueError(f"dim {dim} of {spec.name} would be fixed to the example's size {size}")
+
+
+def flat_names(signature: Signature) -> dict[str, list[str]]:
+    """The names of inputs and outputs in the order in which a program takes and gives the tensors."""
+    outputs = signature.output_names if signature.results is None else names_of(signature.results)
+    return {"inputs": [spec.name for spec in _in_order(signature)], "outputs": list(outputs)}
 
 
 def _in_order(signature: Signature) -> list[TensorSpec]:

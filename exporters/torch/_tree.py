@@ -4,18 +4,39 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
-__all__ = ["Tree", "identifier"]
+__all__ = ["Tree", "identifier", "identifiers"]
 
 
 def identifier(text: str, fallback: str = "value") -> str:
     """A text in the letters of a Python name."""
     safe = re.sub(r"\W", "_", text, flags=re.ASCII).strip("_") or fallback
     return f"_{safe}" if safe[0].isdigit() else f"{safe}_" if keyword.iskeyword(safe) else safe
+
+
+def identifiers(names: Iterable[str], fallback: str = "value") -> list[str]:
+    """Each text as a Python name, no two alike; what is a name already stays.
+
+    Example:
+        >>> identifiers(["a:0", "a_0", "1"])
+        ['a_0_1', 'a_0', '_1']
+    """
+    names = list(names)
+    kept = {name for name in names if identifier(name, fallback) == name}
+    found: list[str] = []
+    for name in names:
+        safe = made = identifier(name, fallback)
+        count = 0
+        while made in found or (made in kept and made != name):
+            count += 1
+            made = f"{safe}_{count}"
+        found.append(made)
+    return found
 
 
 class Tree:

@@ -19,7 +19,7 @@ class Window(windows.Window):
     @staticmethod
     def at_least_zero(size: Any) -> Any:
         """See ``windows.Window``."""
-        return torch.sym_max(size, 0)  # type: ignore[no-untyped-call]  # torch has no types for it
+        return torch.sym_max(size, 0)
 
 
 window_of = Window.of

@@ -18,7 +18,7 @@ from torch import fx
 from exporters._graph.context import declared_type
 from exporters._graph.function_bodies import TensorType
 from exporters._graph.nodes import array_of
-from exporters.torch._tree import Tree, identifier
+from exporters.torch._tree import Tree, identifiers
 from exporters.torch._values import Array, array_to_tensor, as_tensor, host, is_string, tensor_to_array
 from interop.dtypes import DType, dtype_of
 
@@ -55,8 +55,9 @@ class GraphWriter:
         self._first: fx.Node | None = None
 
     def placeholder(self, name: str, value: ir.Value | None = None) -> fx.Node:
-        """Add an input, of the type that a value declares."""
-        node = self.graph.placeholder(identifier(name, "input"))
+        """Add an input, of the type that a value declares; its name is another one where an input has that already."""
+        taken = [str(node.target) for node in self.graph.nodes if node.op == "placeholder"]
+        node = self.graph.placeholder(identifiers([*taken, name], "input")[-1])
         node.meta["host"] = False
         if value is not None:
             self.describe(node, value)

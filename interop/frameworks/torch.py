@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
-from torch.utils.dlpack import to_dlpack as to_dlpack  # type: ignore[attr-defined]  # public, but not marked so
+from torch.utils.dlpack import to_dlpack as to_dlpack
 
 from interop.dtypes import DTYPES
 from interop.frameworks._info import Framework, Needs, Shortcut, TensorInfo, Verdict, lacks

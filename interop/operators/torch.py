@@ -208,7 +208,7 @@ def _inferred(
         {symbol: size for size, symbol in first.items()},
     )
     for symbol, size in sizes.items():
-        torch._check(symbols[symbol] == symbols[first[size]])  # type: ignore[no-untyped-call]
+        torch._check(symbols[symbol] == symbols[first[size]])
     return merged
 
 

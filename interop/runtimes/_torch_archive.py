@@ -23,7 +23,12 @@ import torch
 
 from interop.errors import ModelFileError
 
-__all__ = ["LOAD_ERRORS", "load_archive"]
+__all__ = ["LOAD_ERRORS", "NAMES_FILE", "load_archive", "stored_names"]
+
+NAMES_FILE = "tensor_interop.json"
+"""``{"inputs": [...], "outputs": [...]}``: the model's own names, in the order of a program's arguments and results."""
+
+_NAMES_LIMIT = 8 << 20
 
 _PICKLE_HELP = (
     "a pickle runs code of its author's choice when it is read; if you trust the file, pass allow_pickle=True"
@@ -80,6 +85,24 @@ def load_archive(path: Path, *, allow_pickle: bool = False, allow_native_code: b
     if not allow_pickle:
         _inspect(path)
     return _load_program(path)
+
+
+def stored_names(path: Path) -> dict[str, list[str]] | None:
+    """The names that ``export_model`` stored in an archive; None where there are none, or none that can be believed."""
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if entry.filename.partition("/")[2] == f"extra/{NAMES_FILE}" and entry.file_size <= _NAMES_LIMIT:
+                found = _json(path, archive, entry.filename)
+                break
+        else:
+            return None
+    if not isinstance(found, dict) or not all(_is_names(found.get(key)) for key in ("inputs", "outputs")):
+        return None
+    return {key: found[key] for key in ("inputs", "outputs")}
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
 
 
 def _names(path: Path) -> list[str] | None:

@@ -13,7 +13,7 @@ from interop.dtypes import dtype_of
 from interop.errors import InputError, ModelFileError
 from interop.frameworks import convert, framework_of
 from interop.runtimes._base import Runtime, owner_of
-from interop.runtimes._torch_archive import LOAD_ERRORS, load_archive
+from interop.runtimes._torch_archive import LOAD_ERRORS, load_archive, stored_names
 from interop.runtimes._torch_package import PackageRuntime, is_package
 from interop.runtimes._torch_tree import flat_names, leaf_or_constant, named_leaves, parameter_names_of, structure_of
 from interop.signature import Dim, Signature, TensorSpec
@@ -152,13 +152,16 @@ class ExportedProgramRuntime(TorchRuntime):
     def __init__(self, program: torch.export.ExportedProgram, *, grad: bool = False, path: Path | None = None) -> None:
         super().__init__(program.module(), grad=grad, path=path)
         self.program = program
-        self._signature = _signature_of(program)
-        self._outputs = [_leaf(spec.arg) for spec in program.graph_signature.output_specs if spec.kind in _OUTPUTS]
-        self._arguments = [_leaf(spec.arg) for spec in program.graph_signature.input_specs if spec.kind is _INPUT]
+        stored = None if path is None else stored_names(path)
+        inputs = [_leaf(spec.arg) for spec in program.graph_signature.input_specs if spec.kind is _INPUT]
+        outputs = [_leaf(spec.arg) for spec in program.graph_signature.output_specs if spec.kind in _OUTPUTS]
+        self._arguments = inputs if stored is None else _under(inputs, stored["inputs"])
+        self._outputs = outputs if stored is None else _under(outputs, stored["outputs"])
+        self._signature = _signature_of(program, (inputs, self._arguments), (outputs, self._outputs))
         self._ranges = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Run the program on flat tensors under the names of its placeholders."""
+        """Run the program on flat tensors under the model's own names, or those of its placeholders where it has none."""
         owner = self._accept(inputs).owner
         return self._named(self._call_flat(inputs), owner)
 
@@ -268,21 +271,21 @@ def _specs(named: Iterable[tuple[str, Any]]) -> tuple[TensorSpec, ...]:
     )
 
 
-def _signature_of(program: torch.export.ExportedProgram) -> Signature:
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    inputs = [_leaf(spec.arg) for spec in program.graph_signature.input_specs if spec.kind is _INPUT]
-    outputs = [_leaf(spec.arg) for spec in program.graph_signature.output_specs if spec.kind in _OUTPUTS]
+_Leaves = tuple[list[Structure], list[Structure]]  # under the program's names, and under those to use
+
+
+def _signature_of(program: torch.export.ExportedProgram, inputs: _Leaves, outputs: _Leaves) -> Signature:
     call = program.call_spec
-    both = structure_of(call.in_spec, iter(inputs))
+    both = structure_of(call.in_spec, iter(inputs[1]))
     assert isinstance(both, Node) and isinstance(both.children[0], Node) and isinstance(both.children[1], Node)
     signature = program.module_call_graph[0].signature
     names = () if signature is None else tuple(signature.forward_arg_names or ())
     return Signature(
-        tuple(_fake_spec(name, values[name]) for name in _leaf_names(inputs)),
-        tuple(_fake_spec(name, values[name]) for name in _leaf_names(outputs)),
+        _fake_specs(program, *inputs),
+        _fake_specs(program, *outputs),
         both.children[0],
         both.children[1],
-        structure_of(call.out_spec, iter(outputs)),
+        structure_of(call.out_spec, iter(outputs[1])),
         names,
     )
 
@@ -298,8 +301,22 @@ def _leaf(argument: Any) -> Structure:
     return Leaf(argument.name)
 
 
-def _leaf_names(leaves: list[Structure]) -> list[str]:
-    return list(dict.fromkeys(leaf.name for leaf in leaves if isinstance(leaf, Leaf)))
+def _under(leaves: list[Structure], names: Sequence[str]) -> list[Structure]:
+    """The leaves under other names; under their own where there are more or fewer of those."""
+    if len(names) != sum(isinstance(leaf, Leaf) for leaf in leaves):
+        return leaves
+    left = iter(names)
+    return [Leaf(next(left)) if isinstance(leaf, Leaf) else leaf for leaf in leaves]
+
+
+def _fake_specs(
+    program: torch.export.ExportedProgram, leaves: list[Structure], named: list[Structure]
+) -> tuple[TensorSpec, ...]:
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    found = {
+        new.name: values[old.name] for old, new in zip(leaves, named) if isinstance(old, Leaf) and isinstance(new, Leaf)
+    }
+    return tuple(_fake_spec(name, value) for name, value in found.items())
 
 
 def _fake_spec(name: str, value: Any) -> TensorSpec:

@@ -64,7 +64,7 @@ def train(images: Tensor, labels: Tensor, epochs: int) -> Digits:
                 logits = model(shift(images[chosen], generator))
                 loss = functional.cross_entropy(logits, labels[chosen], label_smoothing=0.05)
                 optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+                loss.backward()
                 optimizer.step()
                 schedule.step()
             log.info("epoch %d of %d: loss %.3f", epoch + 1, epochs, loss.item())
