@@ -2,8 +2,8 @@
 
     python -m benchmarks.export [--models resnet50 bert ...] [--rounds 5]
 
-Both run in turns in one process, without verification, with the batch free, from the model in memory to the graph in
-memory; the figures are medians. The peak of memory is measured in a process of its own for each side, as what it adds to the
+Both run in turns in one process, without verification, from the model in memory to the graph in memory; the figures are
+medians. Both have the same dynamic dims: the batch, and for Transformers the sequence, which ``export_model`` takes by itself. The peak of memory is measured in a process of its own for each side, as what it adds to the
 model itself, in multiples of the model's weights.
 """
 
@@ -40,7 +40,8 @@ def sides_of(name: str, model: torch.nn.Module) -> dict[str, Callable[[], Any]]:
     tensors = {key: torch.from_numpy(value) for key, value in NETWORKS[name].inputs(2).items()}
     by_name = hasattr(model, "config")
     example: Any = tensors if by_name else tuple(tensors.values())
-    shapes: Any = {key: {0: torch.export.Dim.DYNAMIC} for key in tensors}
+    free = (0, 1) if by_name else (0,)
+    shapes: Any = {key: dict.fromkeys(free, torch.export.Dim.DYNAMIC) for key in tensors}
 
     def bare() -> Any:
         given = {"kwargs": tensors} if by_name else {"args": example}
