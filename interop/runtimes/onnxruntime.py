@@ -196,9 +196,23 @@ class OnnxRuntime(Runtime):
         except InteropError:
             raise
         except _RUN_ERRORS as error:
-            raise self._failure(error) from error
+            raise self._misfit(inputs, out) or self._failure(error) from error
         finally:
             kept.busy = False
+
+    def _misfit(self, inputs: Mapping[str, Any], out: Mapping[str, Any]) -> InputError | None:
+        """What to say of a buffer whose shape is not the one that the inputs' sizes give."""
+        infos = {name: self._describe(name, value) for name, value in inputs.items()}
+        sizes = self.signature.check({name: (info.dtype, info.shape) for name, info in infos.items()})
+        for spec in self.signature.outputs:
+            if spec.name not in out or spec.shape is None:
+                continue
+            given = tuple(out[spec.name].shape)
+            expected = tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in spec.shape)
+            if any(isinstance(dim, int) and dim != size for dim, size in zip(expected, given)):
+                shape = [dim if isinstance(dim, int) else "any" for dim in expected]
+                return InputError(f"out[{spec.name!r}] has shape {list(given)}, and these inputs give {shape}")
+        return None
 
     def _run_into(self, kept: Buffers, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """By way of an OrtValue for each input, which takes any framework and any layout; some outputs may be fresh."""

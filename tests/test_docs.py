@@ -1,0 +1,97 @@
+"""The Python on every page runs as it stands, in the order of the page, in a folder of its own."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+DIGITS = """
+import interop, models, torch
+from exporters import export_model
+
+model = models.load("digits")
+x = images = torch.rand(4, 1, 8, 8)
+"""
+FILE = DIGITS + 'export_model(model, "onnx", path="digits.onnx", verify=False)\n'
+KERAS = """
+import keras, numpy as np, tensorflow as tf
+
+keras_model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
+keras_model.export("saved_model_folder", verbose=False)
+x = tf.ones((2, 3))
+
+
+class Module(tf.Module):
+    @tf.function
+    def __call__(self, x):
+        return {"y": tf.nn.relu(x)}
+
+
+module = Module()
+"""
+DATA = """
+import numpy as np, ray
+
+dataset = ray.data.from_numpy(np.zeros((6, 1, 8, 8), np.float32)).map_batches(
+    lambda batch: {"pixels": batch["data"], "key": np.arange(len(batch["data"]))}
+)
+"""
+
+BEFORE = {
+    "README.md": DIGITS + KERAS + 'export_model(model, "onnx", path="theirs.onnx", verify=False)\nx = torch.ones(16)\n',
+    "docs/capture.md": "",
+    "docs/explaining.md": "",
+    "docs/from_tensorflow.md": KERAS,
+    "docs/ray.md": FILE + DATA,
+    "docs/runtime.md": FILE,
+    "docs/serving.md": DIGITS,
+    "docs/tracking.md": "",
+}
+"""What a page takes for granted."""
+
+ELSEWHERE = {
+    "CONTRIBUTING.md": "a signature to copy, not a program",
+    "docs/adding_a_framework.md": "tests/interop/test_frameworks.py",
+    "docs/libtorch.md": "tests/exporters/test_libtorch.py: it compiles for minutes",
+    "docs/operators_written_once.md": "tests/interop/operators/test_page.py",
+}
+"""Pages that another test runs, and which."""
+
+LEFT_OUT = {
+    'export_model(model, "libtorch"': "compiles for minutes: tests/exporters/test_libtorch.py",
+    "with ServingClient(": "needs a server: tests/interop/test_integration_serving.py",
+    "with interop.guard():": "raises, as its comment says: tests/interop/test_convert_guard.py",
+}
+"""Statements that are left out, by their first words."""
+
+
+def _blocks(page: str) -> list[str]:
+    return BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+
+
+def _statements(block: str) -> ast.Module:
+    tree = ast.parse(block)
+    kept = [each for each in tree.body if not (ast.get_source_segment(block, each) or "").startswith(tuple(LEFT_OUT))]
+    return ast.Module(kept, [])
+
+
+def test_every_page_with_python_is_run_somewhere():
+    pages = {str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]}
+    assert {page for page in pages if _blocks(page)} == BEFORE.keys() | ELSEWHERE.keys()
+    text = "".join("".join(_blocks(page)) for page in BEFORE)
+    assert not [words for words in LEFT_OUT if words not in text]
+
+
+@pytest.mark.parametrize("page", BEFORE)
+def test_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {"__name__": "page"}
+    exec(BEFORE[page], names)
+    for number, block in enumerate(_blocks(page)):
+        exec(compile(_statements(block), f"{page}, block {number}", "exec"), names)
