@@ -89,7 +89,7 @@ kept: install ## the targets of minutes whose tools or builds are here; CI runs 
 	@for target in $$($(BIN)/python -m tools.kept); do $(MAKE) --no-print-directory $$target || exit 1; done
 
 onnx-tf: install ## the second engine and witness; its package wants modules that no longer exist, so it lives outside .venv
-	test -d $(ONNX_TF) || $(BIN)/python -m pip install --quiet --no-deps --target $(ONNX_TF) onnx-tf==1.10.0
+	test -d $(ONNX_TF)/onnx_tf || $(BIN)/python -m pip install --quiet --no-deps --target $(ONNX_TF) onnx-tf==1.10.0
 	PYTHONPATH=$(ONNX_TF) TF_CPP_MIN_LOG_LEVEL=3 $(PYTEST) tests/exporters/tensorflow/test_onnx_tf.py -rs
 
 train-digits: install ## train the digits model again
