@@ -23,6 +23,10 @@ A candidate passes while its own distance to the float64 answer is at most {fact
 {rms_factor:g} times in the root mean square (`interop/parity/noise.py` has the few details: a floor of one ulp of the
 output's scale, and more room for outputs of few elements).
 
+An ONNX file as the reference has no float64: its inputs move by an ulp instead. In a quantised file rounding becomes whole
+steps, so its constants move too, and ONNX Runtime runs those versions as they are written, without its own rewrites
+(`interop/parity/quantized.py`).
+
 ## What that separates
 
 {rights:,} outputs of right exports of the example models, and {faults} planted faults that are visible: more than

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from unittest.mock import patch
 
 from interop.extras import loaded, require
 
@@ -22,7 +23,7 @@ def transformers_inputs(model: Any) -> dict[str, Any] | None:
 
     Text is what the model gives as ``dummy_inputs``, cut to its vocabulary; images, sound and the decoder's tokens are added where
     forward has such parameters and the model is of that kind. Where more than one form is possible, the first that the
-    model runs on counts.
+    model runs on counts, also on the path that its code takes while it is captured: some make no mask of their own there.
     """
     config = getattr(model, "config", None)
     main = getattr(model, "main_input_name", None)
@@ -32,11 +33,22 @@ def transformers_inputs(model: Any) -> dict[str, Any] | None:
     tries = list(_tries(torch, model, config, main))
     if len(tries) == 1:
         return tries[0]
-    return next((inputs for inputs in tries if _runs(torch, model, inputs)), None)
+    with _as_captured(torch):
+        found = next((inputs for inputs in tries if _runs(torch, model, inputs)), None)
+    return found or next((inputs for inputs in tries if _runs(torch, model, inputs)), None)
+
+
+@contextlib.contextmanager
+def _as_captured(torch: Any) -> Iterator[None]:
+    """While this is open, ``torch.compiler.is_compiling()`` says yes, as it does inside torch.export."""
+    flag = "_is_compiling_flag"
+    known = hasattr(torch.compiler, flag)
+    with patch.object(torch.compiler, flag, True) if known else contextlib.nullcontext():
+        yield
 
 
 def _tries(torch: Any, model: Any, config: Any, main: str) -> Iterator[dict[str, Any]]:
-    """Every combination of the forms of the main input with the further inputs, the fullest first."""
+    """Every combination of the forms of the main input with the further inputs, the fullest first, then those with a mask."""
     parameters = set(inspect.signature(model.forward).parameters)
     kinds = getattr(model, "input_modalities", ())
     kinds = {kinds} if isinstance(kinds, str) else set(kinds)
@@ -51,8 +63,11 @@ def _tries(torch: Any, model: Any, config: Any, main: str) -> Iterator[dict[str,
     if main != "input_ids" and "input_ids" in parameters and ("text" in kinds or len(kinds) > 1):
         further["input_ids"] = _tokens(torch, config, batch)
     sets = [further] if not further else [further, *({name: value} for name, value in further.items()), {}]
-    for inputs, added in itertools.product(mains, sets):
-        yield inputs | {name: value for name, value in added.items() if name not in inputs}
+    made = [inputs | {k: v for k, v in added.items() if k not in inputs} for inputs in mains for added in sets]
+    yield from made
+    for inputs in made:
+        if "attention_mask" in parameters and "input_ids" in inputs and "attention_mask" not in inputs:
+            yield inputs | {"attention_mask": torch.ones_like(inputs["input_ids"])}
 
 
 def _own(torch: Any, model: Any, config: Any) -> list[dict[str, Any]]:

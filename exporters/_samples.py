@@ -11,7 +11,7 @@ from typing import Any
 from interop import Signature
 from interop.extras import require
 
-__all__ = ["sample_batches"]
+__all__ = ["one_dim_larger", "sample_batches", "sizes_of"]
 
 
 def sample_batches(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -23,14 +23,33 @@ def sample_batches(signature: Signature, args: Sequence[Any], kwargs: Mapping[st
         kwargs: its keyword arguments.
     """
     example = signature.bind(args, kwargs)
+    if not all(hasattr(value, "detach") for value in example.values()):
+        return [example]  # sequences and strings stay as they are
     sizes = _example_sizes(signature, example)
     batches = [_resized(signature, example, sizes)]
     if sizes:
-        batches.append(_resized(signature, example, {name: size + 1 for name, size in sizes.items()}))
+        batches.append(_resized(signature, example, {name: size + _step(name) for name, size in sizes.items()}))
     first = next(iter(sizes), None)
     if first is not None and sizes[first] > 1:
         batches.append(_resized(signature, example, sizes | {first: 1}))
     return batches
+
+
+def one_dim_larger(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Flat inputs with one symbol larger at a time, for a model that does not take all of them larger at once."""
+    example = signature.bind(args, kwargs)
+    sizes = _example_sizes(signature, example)
+    return [_resized(signature, example, sizes | {name: size + 1}) for name, size in sizes.items() if len(sizes) > 1]
+
+
+def sizes_of(signature: Signature, batch: Mapping[str, Any]) -> str:
+    """The sizes of the symbols in a batch: ``batch=1, sequence=8``."""
+    return ", ".join(f"{name}={size}" for name, size in _example_sizes(signature, batch).items())
+
+
+def _step(name: str) -> int:
+    """How much larger a symbol is where all are; ``total_sequence`` counts what is cached and what is new."""
+    return 2 if name.startswith("total_") else 1
 
 
 def _example_sizes(signature: Signature, example: Mapping[str, Any]) -> dict[str, int]:

@@ -1,4 +1,7 @@
-"""Models of TensorFlow as the source of an export: opened once, so that what is exported is what is compared with."""
+"""What an export can start from beside torch modules: files, and models of TensorFlow, which are opened once.
+
+What is exported is then what is compared with.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,36 @@ from typing import Any
 
 import interop
 from exporters._exported import ExportedModel
-from interop.extras import loaded
+from interop.errors import ModelFileError
+from interop.extras import loaded, require
+from interop.structure import fill
 
-__all__ = ["example_arguments", "is_tensorflow", "open_tensorflow"]
+__all__ = ["example_arguments", "is_tensorflow", "open_source", "open_tensorflow"]
+
+
+def open_source(model: Any) -> Any:
+    """The program of a ``.pt2`` file, read without running code that it holds; the ONNX model of an earlier export; else the model.
+
+    Raises:
+        ModelFileError: a ``.pt2`` file that is missing or damaged, or holds pickles or compiled code.
+    """
+    if isinstance(model, ExportedModel) and model.format == "onnx":
+        artifact: Any = model.artifact
+        return artifact.model
+    if not isinstance(model, (str, os.PathLike)) or Path(model).suffix != ".pt2":
+        return model
+    if not Path(model).is_file():
+        raise ModelFileError(f"{model}: no such file")
+    require("torch", "to read a .pt2 file")
+    from interop.runtimes._torch_archive import load_archive
+
+    return load_archive(Path(model))
 
 
 def is_tensorflow(model: Any) -> bool:
-    """Whether this is a SavedModel folder, a Keras model, a ``tf.Module``, a ``tf.function`` or one that is opened already."""
+    """Whether this is a SavedModel, a ``.keras`` file, a Keras model, a ``tf.Module``, a ``tf.function`` or opened already."""
     if isinstance(model, (str, os.PathLike)):
-        return _is_savedmodel(Path(model))
+        return Path(model).suffix == ".keras" or _is_savedmodel(Path(model))
     if isinstance(model, interop.Runtime):
         return model.name == "tensorflow"
     if isinstance(model, ExportedModel):
@@ -51,7 +75,8 @@ def open_tensorflow(model: Any, inputs: Any, kwargs: Mapping[str, Any] | None) -
         InputError: the model does not say what it takes, and there is no example.
     """
     example = dict(kwargs or {}) if inputs is None and kwargs else inputs
-    is_live = not isinstance(model, (str, os.PathLike, interop.Runtime, ExportedModel))
+    is_path = isinstance(model, (str, os.PathLike))
+    is_live = Path(model).suffix == ".keras" if is_path else not isinstance(model, (interop.Runtime, ExportedModel))
     if example is None or not is_live or hasattr(model, "signatures") or hasattr(model, "serving_signature"):
         return _distinct(interop.load(model))
     return _distinct(interop.load(model, inputs=example))
@@ -75,15 +100,27 @@ def _variants(name: str) -> Iterator[str]:
 
 
 def example_arguments(
-    runtime: interop.Runtime, inputs: Any, kwargs: Mapping[str, Any] | None
+    signature: interop.Signature, inputs: Any, kwargs: Mapping[str, Any] | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The example as torch tensors, from which batches of other sizes are made; nothing where there is none."""
+    """The example as torch tensors, from which batches of other sizes are made; nothing where there is none.
+
+    Args:
+        signature: of the source.
+        inputs: a tensor, a tuple of positional arguments, or a dict of arguments or inputs by name.
+        kwargs: keyword arguments.
+    """
     if inputs is None and not kwargs:
         return (), {}
-    arguments, named = runtime.signature.arguments, dict(kwargs or {})
+    arguments, named = signature.arguments, dict(kwargs or {})
+    if isinstance(inputs, Mapping):
+        if arguments is None:
+            return (), _converted({**inputs, **named})
+        if {*inputs, *named} == set(signature.input_names):
+            flat = _converted({**inputs, **named})
+            return fill(arguments, flat), fill(signature.keywords, flat)
+        if set(inputs) <= {*signature.parameter_names, *signature.keywords.keys}:
+            return (), _converted({**inputs, **named})
     wanted = 0 if arguments is None else len(arguments.children)
-    if isinstance(inputs, Mapping) and not wanted:
-        return (), _converted({**inputs, **named})
     args = () if inputs is None else inputs if isinstance(inputs, tuple) else (inputs,)
     if wanted == 1 and len(args) != 1:
         args = (args,)  # a Keras model takes a tuple of tensors as one argument
@@ -95,4 +132,6 @@ def _converted(value: Any) -> Any:
         return {key: _converted(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(_converted(item) for item in value)
-    return value if interop.framework_of(value) is None else interop.convert(value, "torch")
+    if interop.framework_of(value) is None or getattr(getattr(value, "dtype", None), "kind", "") in ("O", "S", "U"):
+        return value  # torch has no strings
+    return interop.convert(value, "torch")

@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +23,7 @@ PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 
 _SPEC = re.compile(r"(?P<place>.+):(?P<attribute>[A-Za-z_][\w.]*)")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_FORMS = "give package.module:attribute, file.py:attribute or a .pt2 file"
+_FORMS = "give package.module:attribute, file.py:attribute or the path of a model file"
 
 
 class SpecError(InteropError):
@@ -44,7 +45,8 @@ class Target:
 
     Attributes:
         name: a short name, for files and tables.
-        value: a torch module or ``ExportedProgram``; or the path of a model file of another kind.
+        value: a model in memory: a torch module, an ``ExportedProgram``, a Keras model, a ``tf.Module``, a ``tf.function``, an ONNX
+            model or anything else that ``interop.load`` takes; or the path of an ONNX file, a SavedModel or another model file.
     """
 
     name: str
@@ -60,16 +62,16 @@ def is_spec(text: str) -> bool:
 
 
 def resolve(text: str, *, trust: bool = False) -> Target:
-    """Find the torch module that a SPEC names, or the model file at a path.
+    """Find the model that a SPEC names, or the model file at a path.
 
     Args:
         text: a SPEC, or the path of a model file.
-        trust: read torch files although they hold pickles or compiled code.
+        trust: read files although they hold pickles or compiled code.
 
     Raises:
         SpecError: no such file, module or attribute; the module fails when it is imported; the attribute is no model; or
             the file is a pickle.
-        ModelFileError: a damaged ``.pt2`` file.
+        ModelFileError: a damaged ``.pt2`` or ``.keras`` file.
     """
     if is_spec(text):
         place, _, attribute = text.rpartition(":")
@@ -86,8 +88,13 @@ def resolve(text: str, *, trust: bool = False) -> Target:
     if not path.exists():
         raise SpecError(f"no file {text}", _FORMS)
     if path.suffix.lower() in (".pt2", *PICKLES):
-        return Target(path.stem, _load_torch(path, trust))
-    return Target(path.stem, path)
+        return Target(path.stem, _trusting(_load_torch, path, trust))
+    if path.suffix.lower() == ".keras":
+        return Target(path.stem, _trusting(_load_keras, path, trust))
+    if (path / "model.pt2").is_file():  # a LibTorch project
+        return Target(path.name, _trusting(_load_project, path, trust))
+    named = path.resolve() if path.name in ("", "..") else path
+    return Target(named.name if path.is_dir() else named.stem, path)
 
 
 def _load_torch(path: Path, trust: bool) -> Any:
@@ -95,12 +102,30 @@ def _load_torch(path: Path, trust: bool) -> Any:
     require("torch", "to read a .pt2 file")
     from interop.runtimes._torch_archive import load_archive
 
+    return load_archive(path, allow_pickle=trust, allow_native_code=trust)
+
+
+def _load_keras(path: Path, trust: bool) -> Any:
+    from interop.runtimes._keras_file import load_keras
+
+    return load_keras(path, allow_code=trust)
+
+
+def _load_project(path: Path, trust: bool) -> Any:
+    from interop.runtimes import load
+
+    return load(path, allow_native_code=trust)
+
+
+def _trusting(load: Callable[[Path, bool], Any], path: Path, trust: bool) -> Any:
+    """What a reader makes of a file; where it wants to be trusted, that is the next step."""
     try:
-        return load_archive(path, allow_pickle=trust, allow_native_code=trust)
+        return load(path, trust)
     except ModelFileError as error:
-        if trust or "pass allow_" not in str(error):
+        what, wants_trust, _ = str(error).partition("; if you trust")
+        if trust or not wants_trust:
             raise
-        raise SpecError(str(error).partition("; if you trust")[0], "if you trust the file, give --trust") from error
+        raise SpecError(what, "if you trust the file, give --trust") from error
 
 
 def _suggest_attributes(path: Path) -> str:
@@ -193,9 +218,7 @@ def _build(value: Any, text: str) -> Any:
     if _is_model(value):
         return value
     if not callable(value):
-        raise SpecError(
-            f"{text} is a {type(value).__name__}, not a torch module or a function that returns one", _FORMS
-        )
+        raise SpecError(f"{text} is a {type(value).__name__}, not a model or a function that returns one", _FORMS)
     try:
         inspect.signature(value).bind()
     except TypeError as error:
@@ -212,15 +235,14 @@ def _build(value: Any, text: str) -> Any:
         raise SpecError(what, "correct it; interop --debug COMMAND shows the traceback") from error
     if not _is_model(model):
         raise SpecError(
-            f"{text}() returned a {type(model).__name__}, not a torch module", "return an nn.Module from it"
+            f"{text}() returned a {type(model).__name__}, not a model",
+            "return an nn.Module, or a model of another framework, from it",
         )
     return model
 
 
 def _is_model(value: Any) -> bool:
-    """A torch module or exported program; if torch was never imported, nothing is one."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return False
-    program = getattr(sys.modules.get("torch.export"), "ExportedProgram", ())
-    return isinstance(value, (torch.nn.Module, *((program,) if program else ())))
+    """Whether ``interop.load`` takes an object; of a framework that was never imported, nothing is a model."""
+    from interop.runtimes import is_model
+
+    return is_model(value)

@@ -34,7 +34,8 @@ class Node:
     """A container.
 
     Attributes:
-        kind: ``"tuple"``, ``"list"``, ``"dict"`` or ``"object"``.
+        kind: ``"tuple"``, ``"list"``, ``"dict"`` or ``"object"``; ``"class"`` for a class itself, which holds nothing;
+            ``"length"`` for a number of an object that counts the rows (axis -2) of its tensor of the name in ``keys``.
         children: the items in order.
         keys: the dict's keys, or the field names of an object; empty for sequences.
         type_name: ``module:qualname`` of an object's class; it is rebuilt as a dict where that class is not at hand.
@@ -99,14 +100,38 @@ def _pick(structure: Structure, value: Any, where: str, found: dict[str, Any]) -
                 "Pass that value, or export again with the other one"
             )
         return
-    if structure.kind == "dict" and not structure.children and value != {}:
-        raise InputError(f"{where} must be empty, got {value!r}")
+    if structure.kind in _EMPTY and not structure.children and value not in _EMPTY[structure.kind]:
+        raise InputError(f"{where} must be empty, got {type(value).__name__} {value!r}"[:200])
     for key, child in zip(structure.keys or range(len(structure.children)), structure.children):
-        _pick(child, _item(structure, value, key, where), f"{where}[{key!r}]", found)
+        if structure.kind == "object" and isinstance(value, Mapping) and key not in {*value, *_needed(structure)}:
+            continue
+        item = _item(structure, value, key, where)
+        if isinstance(child, Node) and child.kind == "length":
+            _check_length(item, _item(structure, value, child.keys[0], where), f"{where}[{key!r}]", child.keys[0])
+        else:
+            _pick(child, item, f"{where}[{key!r}]", found)
+
+
+def _check_length(given: Any, tensor: Any, where: str, name: str) -> None:
+    rows = tensor.shape[-2] if len(getattr(tensor, "shape", ())) > 1 else None
+    if given != rows:
+        raise InputError(
+            f"{where} is {given}, and {name} hold {rows} tokens; the exported model needs all of them: give it the cache before it "
+            "was cut to a window, or the one that the exported model returned"
+        )
 
 
 def _same(expected: Any, given: Any) -> bool:
     return type(expected) is type(given) and bool(expected == given)
+
+
+_EMPTY: Mapping[str, tuple[Any, ...]] = {"dict": ({},), "list": ([], ()), "tuple": ([], ())}
+"""What counts as an empty container of each kind."""
+
+
+def _needed(node: Node) -> set[Any]:
+    """The keys that a dict has to have; one in the place of an object need not say what the export fixed."""
+    return {key for key, child in zip(node.keys, node.children) if node.kind != "object" or any(names_of(child))}
 
 
 def _item(node: Node, value: Any, key: Any, where: str) -> Any:
@@ -116,7 +141,7 @@ def _item(node: Node, value: Any, key: Any, where: str) -> Any:
             raise InputError(f"{where} must be a {node.kind} of {len(node.children)} items, got {given}")
         return value[key]
     if isinstance(value, Mapping):
-        if set(value) != set(node.keys):
+        if not _needed(node) <= set(value) <= set(node.keys):
             raise InputError(f"{where} must have the keys {list(node.keys)}, got {list(value)}")
         return value[key]
     if node.kind == "object" and isinstance(key, str) and hasattr(value, key):
@@ -132,19 +157,24 @@ def fill(
     Args:
         structure: what the result looks like.
         tensors: ``{leaf name: tensor}``.
-        build: makes an ``"object"`` node from its children; without it such a node becomes a dict.
+        build: makes an ``"object"`` or ``"class"`` node from its children; without it such a node becomes a dict, or None.
     """
     if isinstance(structure, Leaf):
         return tensors[structure.name]
     if isinstance(structure, Constant):
         return structure.value
     children = [fill(child, tensors, build) for child in structure.children]
+    for index, child in enumerate(structure.children):
+        if isinstance(child, Node) and child.kind == "length":
+            children[index] = int(children[structure.keys.index(child.keys[0])].shape[-2])
     if structure.kind == "tuple":
         return tuple(children)
     if structure.kind == "list":
         return children
-    if structure.kind == "object" and build is not None:
+    if structure.kind in ("object", "class") and build is not None:
         return build(structure, children)
+    if structure.kind in ("class", "length"):
+        return None  # a length is filled in where its tensor is known
     return dict(zip(structure.keys, children))
 
 
@@ -174,8 +204,10 @@ def structure_from_json(data: Any) -> Structure:
         return Leaf(str(data["leaf"]))
     if "constant" in data:
         return Constant(data["constant"])
-    for kind in ("tuple", "list", "dict", "object"):
+    for kind in ("tuple", "list", "dict", "object", "class", "length"):
         if kind in data:
             children = tuple(structure_from_json(child) for child in data[kind])
             return Node(kind, children, tuple(data.get("keys", ())), str(data.get("type", "")))
-    raise InputError(f"a structure has one of leaf, constant, tuple, list, dict, object; got {sorted(data)}")
+    raise InputError(
+        f"a structure has one of leaf, constant, tuple, list, dict, object, class, length; got {sorted(data)}"
+    )

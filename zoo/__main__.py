@@ -1,6 +1,6 @@
 """``python -m zoo``: measure the families, a child process each, and write the page.
 
-python -m zoo [--columns onnx tensorflow bare transformers] [--families NAME ...] [--workers 2] [--timeout 120]
+python -m zoo [--columns onnx tensorflow bare transformers unpatched] [--families NAME ...] [--workers 2] [--timeout 120]
 python -m zoo --page
 """
 

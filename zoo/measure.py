@@ -67,6 +67,16 @@ def _ours(target: str) -> Callable[[Family], dict[str, Any]]:
     return measure
 
 
+def _without_patches(family: Family) -> dict[str, Any]:
+    """The plain call as it is where Transformers ships no exporters: none of its patches surround the capture."""
+    from unittest import mock
+
+    from exporters.onnx import _transformers as own
+
+    with mock.patch.object(own, "_exporters", return_value=None):
+        return _ours("onnx")(family)
+
+
 def _example(family: Family) -> tuple[Any, dict[str, Any]]:
     from exporters._example_inputs import find_example_inputs
 
@@ -176,8 +186,10 @@ COLUMNS: dict[str, Callable[[Family], dict[str, Any]]] = {
     "tensorflow": _ours("tensorflow"),
     "bare": _bare,
     "transformers": _transformers,
+    "unpatched": _without_patches,
 }
-"""What is measured: the plain calls of this project, bare ``torch.onnx.export``, and ``transformers.exporters``."""
+"""What is measured: the plain calls of this project, bare ``torch.onnx.export``, ``transformers.exporters``, and the plain call to
+ONNX without the patches of the latter."""
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from exporters._graph.function_bodies import TensorType, find_function
 from exporters._graph.nodes import domain_of, operator_name, plain_attribute, unsupported_node
-from exporters._graph.operator_table import OperatorTable
+from exporters._graph.operator_table import Lowering, OperatorTable
 from exporters.errors import Unsupported
 
 __all__ = ["Context", "declared_type", "find_unsupported"]
@@ -50,7 +50,7 @@ def declared_type(value: ir.Value) -> TensorType | None:
 
 
 def find_unsupported(model: ir.Model, context: Context, table: OperatorTable) -> list[Unsupported]:
-    """All nodes, in subgraphs and called functions too, that neither have a lowering in the table nor a function body."""
+    """All nodes, in subgraphs and called functions too, that have no lowering that expresses them and no function body."""
     found: list[Unsupported] = []
     _collect(model.graph, context, table, found, ())
     return list(dict.fromkeys(found))
@@ -65,7 +65,9 @@ def _collect(
 ) -> None:
     lowered = table.resolve(context.opsets)
     for node in ir.traversal.RecursiveGraphIterator(graph):
-        if (domain_of(node), node.op_type) in lowered:
+        if (entry := lowered.get((domain_of(node), node.op_type))) is not None:
+            if reason := _refusal(entry, node):
+                found.append(unsupported_node(node, reason))
             continue
         types = [None if value is None else declared_type(value) for value in node.inputs]
         function = find_function(node, context.functions, context.opsets, types)
@@ -77,3 +79,12 @@ def _collect(
             found.append(unsupported_node(node, "its function body calls itself"))
         else:
             _collect(function, context.inside(function, {}), table, found, (*within, name))
+
+
+def _refusal(entry: Lowering, node: ir.Node) -> str:
+    plain = {
+        name: plain_attribute(attribute)
+        for name, attribute in node.attributes.items()
+        if name in entry.unused and not attribute.is_ref()
+    }
+    return entry.refusal(node.inputs, plain)

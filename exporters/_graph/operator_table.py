@@ -12,11 +12,13 @@ the node does not ask for them).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-__all__ = ["CONTEXT", "Lowering", "OperatorTable"]
+from exporters.errors import TranslationError
+
+__all__ = ["CONTEXT", "Lowering", "OperatorTable", "RefusedError"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -24,6 +26,10 @@ CONTEXT = frozenset({"dtypes", "outputs", "training", "values"})
 """What a lowering may ask for beside the schema: ``outputs`` is the number of outputs that the node has, ``dtypes`` their
 declared element types (ONNX numbers, None where unknown), ``training`` is whether BatchNormalization and Dropout behave as in
 training, ``values`` are the values in force by name (for Gradient)."""
+
+
+class RefusedError(TranslationError):
+    """A lowering met a case that its target cannot express; the text is the reason, without the node's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class Lowering:
         static: positions of the inputs that it wants as NumPy arrays where their value is known when the graph is built.
         takes: the context values that it asks for.
         deterministic: False for random operators; the others are evaluated at once when all inputs are constants.
+        unused: parameters that no node may use.
     """
 
     domain: str
@@ -47,6 +54,21 @@ class Lowering:
     static: frozenset[int] = frozenset()
     takes: frozenset[str] = frozenset()
     deterministic: bool = True
+    unused: tuple[str, ...] = ()
+
+    def refusal(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> str:
+        """Why a node is not expressed although its operator is; an empty string where it is.
+
+        Args:
+            inputs: the node's, None where one is left out.
+            attributes: the node's by name; 0, -1 and "NONE" mean that one is not used.
+        """
+        if not self.unused:
+            return ""
+        given = dict(zip(inspect.signature(self.function).parameters, inputs))
+        used = [name for name in self.unused if given.get(name) is not None]
+        set_ = [name for name in self.unused if attributes.get(name, 0) not in (0, -1, "NONE")]
+        return f"it uses {', '.join([*used, *set_])}, which is not expressed" if used or set_ else ""
 
     def is_static(self, position: int) -> bool:
         """Whether the input at this position is wanted as a NumPy array."""
@@ -98,6 +120,7 @@ class OperatorTable:
         static: tuple[str, ...] = (),
         takes: tuple[str, ...] = (),
         deterministic: bool = True,
+        unused: tuple[str, ...] = (),
     ) -> Callable[[Function], Function]:
         """Register the decorated function as the lowering of an operator.
 
@@ -109,6 +132,8 @@ class OperatorTable:
                 graph is built (axes, shapes, pads); otherwise they arrive as tensors. Naming ``*inputs`` makes all static.
             takes: context values that the function takes as further keyword-only parameters, see ``CONTEXT``.
             deterministic: False for operators with random results.
+            unused: names of parameters that the function does not express: a node that gives such an input, or sets such an
+                attribute to something else than 0, -1 or "NONE", is refused by their names.
 
         Example:
             >>> @lower("ReduceMax", since=18, static=("axes",))
@@ -119,7 +144,9 @@ class OperatorTable:
             positions = _positions(function, static)
             if unknown := set(takes) - CONTEXT:
                 raise ValueError(f"{operator} takes {sorted(unknown)}; the context has {sorted(CONTEXT)}")
-            self.add(Lowering(domain, operator, since, function, positions, frozenset(takes), deterministic))
+            if unknown := set(unused) - set(inspect.signature(function).parameters):
+                raise ValueError(f"{function.__name__} has no parameters {sorted(unknown)}")
+            self.add(Lowering(domain, operator, since, function, positions, frozenset(takes), deterministic, unused))
             return function
 
         return register

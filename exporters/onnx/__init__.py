@@ -89,11 +89,12 @@ class OnnxExporter:
             switch_off_dropout(model)
         _restore_names(model, request.model)
         signature = _finish(model, captured)
+        dims = _renamed_dims(captured, signature)
         parameters = _parameters(captured.program, request.model, model.graph.initializers)
         stamp(model, signature, parameters, type(request.model).__qualname__)
-        notices = (*captured.notices, *_dim_notices(captured.dims))
+        notices = (*captured.notices, *_dim_notices(dims))
         keep = options.provenance == "full"
-        return OnnxArtifact(model, signature, captured.dims, notices, parameters, keep)
+        return OnnxArtifact(model, signature, dims, notices, parameters, keep)
 
 
 def _captured_and_translated(request: ExportRequest, options: OnnxOptions) -> tuple[Captured, Any]:
@@ -158,6 +159,13 @@ def _parameters(program: torch.export.ExportedProgram, module: Any, initializers
             value = state.get(name)
             found[own] = name in program.graph_signature.parameters and value is not None and value.is_floating_point()
     return found
+
+
+def _renamed_dims(captured: Captured, signature: Signature) -> tuple[DimRecord, ...]:
+    """The records under the inputs' final names."""
+    names = [item for item in captured.program.graph_signature.user_inputs if isinstance(item, str)]
+    final = dict(zip(names, signature.input_names))
+    return tuple(replace(record, input=final.get(record.input, record.input)) for record in captured.dims)
 
 
 def _dim_notices(dims: Sequence[DimRecord]) -> list[str]:

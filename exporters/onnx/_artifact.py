@@ -15,6 +15,7 @@ import onnx_ir as ir
 import interop
 from exporters._request import DimRecord
 from exporters.errors import TranslationError
+from exporters.onnx._checked import check_file
 from exporters.onnx._metadata import hide_machine
 from exporters.onnx._runnable import named_refusals
 from interop import Runtime, Signature
@@ -54,12 +55,14 @@ class OnnxArtifact:
         Raises:
             TranslationError: onnx's checker does not accept the model.
         """
-        data = None
+        model, data = self.public_model(), None
         if self._weight_bytes() > SINGLE_FILE_BYTES:
             data = f"{path.name}.{self._digest()}.data"
-        ir.save(self.public_model(), path, external_data=data)
+        else:
+            model = _with_weights(model)
+        ir.save(model, path, external_data=data)
         try:
-            onnx.checker.check_model(str(path))
+            check_file(path)
         except onnx.checker.ValidationError as error:
             raise TranslationError(f"the exported model is not valid ONNX: {str(error).splitlines()[0]}") from error
 
@@ -104,6 +107,14 @@ class OnnxArtifact:
             if value.const_value is not None:
                 digest.update(_bytes(value.const_value))
         return digest.hexdigest()[:8]
+
+
+def _with_weights(model: ir.Model) -> ir.Model:
+    """The model with its weights in it, where a file that it was read from has them beside it."""
+    stored = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
+    if not any(isinstance(tensor, ir.ExternalTensor) for tensor in stored):
+        return model
+    return ir.external_data.load_to_model(model.clone())
 
 
 def _bytes(tensor: ir.TensorProtocol) -> Any:

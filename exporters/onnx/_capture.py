@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from exporters._request import DimRecord, ExportRequest
 from exporters.errors import CaptureError
 from exporters.onnx._dynamic import (
     automatic_shapes,
     bind_arguments,
-    children_of,
     dim_name,
+    leaf_dims,
+    named_keywords,
     requested_shapes,
     with_batch_of_two,
+    with_several_steps,
     without_dims,
 )
-from exporters.onnx._frozen import Frozen, find_frozen, place_of_fixed_size, program_leaves
+from exporters.onnx._frozen import Frozen, find_frozen, find_untried, place_of_fixed_size, program_leaves
 from exporters.onnx._packed import check_packed
 from exporters.onnx._strategies import Outcome, first_that_works
 from exporters.onnx._transformers import holds_transformers, token_axes
@@ -36,7 +39,7 @@ class Captured:
         dims: what became of the wanted dims.
         names: symbol of the program -> the name that was asked for.
         parameter_names: the names of forward's positional parameters.
-        notices: what a draft assumed.
+        notices: what a draft assumed, and what was read from tensors that no input reaches.
     """
 
     program: torch.export.ExportedProgram
@@ -59,17 +62,54 @@ def capture(request: ExportRequest) -> Captured:
     if isinstance(request.model, torch.export.ExportedProgram):
         return _described(Outcome(request.model), (), (), {})
     model, args, kwargs = request.model, tuple(request.args), dict(request.kwargs)
-    arguments = bind_arguments(model, args, kwargs)
-    kwargs = {name: kwargs[name] for name in _keyword_order(arguments, kwargs)}
-    automatic = isinstance(request.dynamic_shapes, str) and request.dynamic_shapes == "auto"
-    if request.dynamic_shapes is not None and (wide := with_batch_of_two(model, args, kwargs)) is not None:
-        args, kwargs = wide
+    bind_arguments(model, args, kwargs)
+    with named_keywords(model, kwargs):
         arguments = bind_arguments(model, args, kwargs)
+        kwargs = {name: kwargs[name] for name in _keyword_order(arguments, kwargs)}
+        wide = _widened(request, args, kwargs)
+        if wide is not None:
+            found = _captured(request, *wide)
+            if _fits(found.program, (args, kwargs)):
+                return found
+        return _captured(request, args, kwargs)
+
+
+def _widened(request: ExportRequest, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+    """The example with several rows along wanted dims that have one, which torch.export would take for a constant."""
+    if request.dynamic_shapes is None:
+        return None
+    model = request.model
+    several = with_batch_of_two(model, args, kwargs)
+    arguments = bind_arguments(model, *(several or (args, kwargs)))
+    wanted = leaf_dims(_wanted_shapes(model, request.dynamic_shapes, arguments), arguments)
+    return with_several_steps(model, *(several or (args, kwargs)), wanted) or several
+
+
+def _fits(program: torch.export.ExportedProgram, example: tuple[Any, Any]) -> bool:
+    """Whether a program takes the caller's example: a dim that was widened and did not become dynamic has another size there."""
+    return all(
+        not isinstance(fake, torch.Tensor)
+        or all(not str(dim).isdigit() or int(dim) == size for dim, size in zip(fake.shape, leaf.shape))
+        for fake, leaf in zip(program_leaves(program), pytree.tree_leaves(example))
+    )
+
+
+def _captured(request: ExportRequest, args: Any, kwargs: Any) -> Captured:
+    model, arguments = request.model, bind_arguments(request.model, args, kwargs)
+    automatic = isinstance(request.dynamic_shapes, str) and request.dynamic_shapes == "auto"
     shapes = _wanted_shapes(model, request.dynamic_shapes, arguments)
-    wanted = _leaf_dims(shapes, arguments)
+    wanted = leaf_dims(shapes, arguments)
     draft = bool(getattr(request.options, "draft", False))
     outcome, reasons = _sound(model, args, kwargs, shapes, wanted, automatic, draft)
-    return _described(outcome, wanted, tuple(arguments), reasons)
+    described = _described(outcome, wanted, tuple(arguments), reasons)
+    untried = [_untried_notice(each, wanted) for each in find_untried(outcome.program, model, _bounds(wanted))]
+    return replace(described, notices=(*described.notices, *untried))
+
+
+def _untried_notice(frozen: Frozen, wanted: tuple[Mapping[int, Any], ...]) -> str:
+    name = dim_name(wanted[frozen.leaf].get(frozen.axis)) if frozen.leaf < len(wanted) else ""
+    reason = _frozen_reason(frozen, name)
+    return f"not tried, for {name or 'the size'} is large there: {reason}; the exported model keeps the captured path"
 
 
 def _sound(
@@ -132,24 +172,6 @@ def _keyword_order(arguments: Mapping[str, Any], kwargs: Mapping[str, Any]) -> l
     return [name for name in arguments if name in kwargs] + [name for name in kwargs if name not in arguments]
 
 
-def _leaf_dims(shapes: Any, arguments: Mapping[str, Any]) -> tuple[Mapping[int, Any], ...]:
-    """``{axis: wanted dim}`` for each leaf of the arguments."""
-    specs: list[Mapping[int, Any]] = []
-    for name, value in arguments.items():
-        _collect(None if shapes is None else shapes.get(name), value, specs)
-    return tuple(specs)
-
-
-def _collect(spec: Any, value: Any, specs: list[Mapping[int, Any]]) -> None:
-    children = children_of(value)
-    if children is None:
-        specs.append(spec if isinstance(spec, Mapping) else {})
-        return
-    for index, (key, child) in enumerate(children):
-        inner = None if spec is None else spec[key] if isinstance(value, Mapping) else spec[index]
-        _collect(inner, child, specs)
-
-
 def _described(
     outcome: Outcome,
     wanted: tuple[Mapping[int, Any], ...],
@@ -166,8 +188,9 @@ def _described(
             wish = dim_name(dim)
             reason = reasons.get(wish) or _fixed_reason(outcome, axis, value.shape[axis])
             records.append(_record(str(name), axis, value.shape[axis], wish, names, reason))
-    notices = tuple(f"the capture is a draft, which assumes {each}" for each in outcome.assumptions)
-    return Captured(outcome.program, tuple(records), names, parameter_names, notices)
+    notices = [f"the capture is a draft, which assumes {each}" for each in outcome.assumptions]
+    notices += [f"the capture takes for certain {each}: no input reaches it" for each in outcome.constants]
+    return Captured(outcome.program, tuple(records), names, parameter_names, tuple(notices))
 
 
 def _fixed_reason(outcome: Outcome, axis: int, size: Any) -> str:

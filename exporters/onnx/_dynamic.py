@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +24,12 @@ __all__ = [
     "dim_name",
     "dynamic_count",
     "for_torch",
+    "leaf_dims",
+    "named_keywords",
     "requested_shapes",
     "with_auto",
     "with_batch_of_two",
+    "with_several_steps",
     "without_dims",
 ]
 
@@ -55,17 +61,47 @@ def bind_arguments(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         raise OptionsError(f"the example inputs do not fit {type(model).__name__}.forward: {error}") from error
 
 
+@contextlib.contextmanager
+def named_keywords(model: Any, kwargs: Mapping[str, Any]) -> Iterator[None]:
+    """While this is open, the arguments that forward takes by ``**kwargs`` are parameters of their own.
+
+    torch.export cannot make a dim of an argument dynamic that it finds in ``**kwargs``.
+    """
+    signature = inspect.signature(model.forward)
+    parameters = list(signature.parameters.values())
+    further = [name for name in kwargs if name not in signature.parameters]
+    if not further or parameters[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+        yield
+        return
+    forward, own = model.forward, "forward" in vars(model)
+
+    @functools.wraps(forward)
+    def named(*args: Any, **given: Any) -> Any:
+        return forward(*args, **given)
+
+    made = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in further]
+    vars(named)["__signature__"] = signature.replace(parameters=[*parameters[:-1], *made])
+    model.forward = named
+    try:
+        yield
+    finally:
+        if own:
+            model.forward = forward
+        else:
+            del model.forward
+
+
 def common_batch(value: Any) -> int | None:
     """The size of dim 0 of the first tensor that has one."""
     return next((leaf.shape[0] for leaf in pytree.tree_leaves(value) if torch.is_tensor(leaf) and leaf.ndim), None)
 
 
-def automatic_shapes(arguments: Mapping[str, Any], sequences: Mapping[str, str] | None = None) -> dict[str, Any]:
+def automatic_shapes(arguments: Mapping[str, Any], further: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Dim 0 of every tensor that shares the first tensor's batch size becomes ``"batch"``.
 
     Args:
         arguments: the example's arguments by name.
-        sequences: names for dim 1 of some of them.
+        further: ``{axis: name}`` for more dims of some of them, or a list of such for one that holds several tensors.
     """
     batch = common_batch(arguments)
 
@@ -73,19 +109,26 @@ def automatic_shapes(arguments: Mapping[str, Any], sequences: Mapping[str, str] 
         return {0: BATCH} if torch.is_tensor(leaf) and leaf.ndim and leaf.shape[0] == batch else None
 
     shapes = {name: _spec_like(value, spec) for name, value in arguments.items()}
-    for name, dim in (sequences or {}).items():
-        shapes[name] = (shapes[name] or {}) | {1: dim}
+    for name, dims in (further or {}).items():
+        known = shapes[name]
+        shapes[name] = (
+            [(a or {}) | b if b else a for a, b in zip(known, dims)] if isinstance(dims, list) else (known or {}) | dims
+        )
     return shapes
 
 
 def _spec_like(value: Any, spec: Callable[[Any], Any]) -> Any:
     """A specification for a nested value; torch.export wants a list of the children for a type of the user's own."""
-    if isinstance(value, Mapping):
+    if type(value) in _DICTS:
         return {key: _spec_like(item, spec) for key, item in value.items()}
     if type(value) in (tuple, list):
         return type(value)(_spec_like(item, spec) for item in value)
     children = children_of(value)
     return spec(value) if children is None else [_spec_like(item, spec) for _, item in children]
+
+
+_DICTS = (dict, OrderedDict, defaultdict)
+"""The mappings whose specification is a dict; that of a type of the user's own (a ``ModelOutput``) is a list."""
 
 
 def children_of(value: Any) -> list[tuple[Any, Any]] | None:
@@ -108,13 +151,49 @@ def with_batch_of_two(model: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | N
         is_row = torch.is_tensor(leaf) and leaf.ndim and leaf.shape[0] == 1
         return torch.cat([leaf, leaf]) if is_row else leaf
 
-    wide: tuple[Any, Any] = pytree.tree_map(doubled, (tuple(args), dict(kwargs)))
+    return _if_it_runs(model, pytree.tree_map(doubled, (tuple(args), dict(kwargs))))
+
+
+def _if_it_runs(model: Any, arguments: tuple[Any, Any]) -> tuple[Any, Any] | None:
+    args, kwargs = pytree.tree_map(lambda leaf: leaf, arguments)  # a model may grow a cache that it is given
     try:
         with torch.no_grad():
-            model(*wide[0], **wide[1])
+            model(*args, **kwargs)
     except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
         return None
-    return wide
+    return arguments
+
+
+def with_several_steps(
+    model: Any, args: Any, kwargs: Any, wanted: Sequence[Mapping[int, Any]]
+) -> tuple[Any, Any] | None:
+    """The example with three rows along each wanted dim that has one, if there is such a dim and the model runs on it.
+
+    A decoder's example with a cache has one token. A dim ``total_sequence`` counts the tokens of ``sequence`` too.
+
+    Args:
+        model: the model.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        wanted: ``{axis: wanted dim}`` for each leaf of the arguments.
+    """
+    leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    if len(leaves) != len(wanted):
+        return None
+    short = {dim_name(dim) for leaf, dims in zip(leaves, wanted) for axis, dim in dims.items() if leaf.shape[axis] == 1}
+    short -= {"", BATCH}
+    if not short:
+        return None
+    longer = [_longer(leaf, dims, short) for leaf, dims in zip(leaves, wanted)]
+    return _if_it_runs(model, pytree.tree_unflatten(longer, spec))
+
+
+def _longer(leaf: Any, dims: Mapping[int, Any], short: set[str]) -> Any:
+    for axis, dim in dims.items():
+        if dim_name(dim).removeprefix("total_") in short:
+            last = leaf.narrow(axis, leaf.shape[axis] - 1, 1)
+            leaf = torch.cat([leaf, last, last], axis)
+    return leaf
 
 
 def requested_shapes(specification: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,10 +237,12 @@ def _spec(spec: Any, value: Any, where: str) -> Any:
     if isinstance(spec, Mapping):
         if not isinstance(value, Mapping) or not set(spec) <= set(value):
             raise OptionsError(f"dynamic_shapes of {where} has the keys {list(spec)}; the example is {_kind(value)}")
-        return {key: _spec(spec.get(key), item, f"{where}[{key!r}]") for key, item in value.items()}
+        parts = {key: _spec(spec.get(key), item, f"{where}[{key!r}]") for key, item in value.items()}
+        return parts if type(value) in _DICTS else list(parts.values())
     if isinstance(spec, (tuple, list)):
-        items = [item for _, item in children_of(value) or ()] or None
-        if items is None or len(items) != len(spec):
+        children = children_of(value)
+        items = [item for _, item in children or ()]
+        if children is None or len(items) != len(spec):
             raise OptionsError(f"dynamic_shapes of {where} has {len(spec)} items; the example is {_kind(value)}")
         made = [_spec(part, item, f"{where}[{i}]") for i, (part, item) in enumerate(zip(spec, items))]
         return tuple(made) if isinstance(value, tuple) else made
@@ -186,6 +267,24 @@ def _tensor_spec(spec: Any, value: Any, where: str) -> dict[int, Any]:
     return made
 
 
+def leaf_dims(shapes: Any, arguments: Mapping[str, Any]) -> tuple[Mapping[int, Any], ...]:
+    """``{axis: wanted dim}`` for each leaf of the arguments."""
+    specs: list[Mapping[int, Any]] = []
+    for name, value in arguments.items():
+        _collect(None if shapes is None else shapes.get(name), value, specs)
+    return tuple(specs)
+
+
+def _collect(spec: Any, value: Any, specs: list[Mapping[int, Any]]) -> None:
+    children = children_of(value)
+    if children is None:
+        specs.append(spec if isinstance(spec, Mapping) else {})
+        return
+    for index, (key, child) in enumerate(children):
+        inner = None if spec is None else spec[key] if isinstance(spec, Mapping) else spec[index]
+        _collect(inner, child, specs)
+
+
 def for_torch(shapes: Any) -> Any:
     """The specification as torch.export takes it."""
     return _map_dims(shapes, lambda dim: torch.export.Dim.DYNAMIC if isinstance(dim, Named) else dim)
@@ -193,7 +292,7 @@ def for_torch(shapes: Any) -> Any:
 
 def with_auto(shapes: Any) -> Any:
     """The same dims, left to torch.export to accept or to specialise."""
-    return _map_dims(shapes, lambda dim: torch.export.Dim.AUTO)
+    return _map_dims(shapes, lambda dim: None if dim is None else torch.export.Dim.AUTO)
 
 
 def batch_only(shapes: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,12 +26,16 @@ from exporters._provenance import user_place
 from exporters._undisturbed import kept_buffers
 from exporters.onnx._quiet import quiet
 
-__all__ = ["Frozen", "find_frozen", "noted_places", "place_of_fixed_size", "program_leaves"]
+__all__ = ["Frozen", "find_frozen", "find_untried", "noted_places", "place_of_fixed_size", "program_leaves"]
 
 _HERE = str(Path(__file__).parent.parent)
 _CAPTURE = str(Path(__file__).with_name("_strategies.py"))
-LARGEST_SIZE = 1024
+LARGEST_SIZE = 4096
 """Larger sizes are not tried: the model is run at each of them."""
+_SMALL_SIZE, _ELEMENTS, _PRODUCTS = 1024, 1 << 22, 1 << 40
+"""Above the first, sizes are tried while the inputs have no more elements than the second, and times the weights the third."""
+_LARGEST_SAID = 1 << 24
+"""Larger numbers in a guard are limits of a dtype, which are nobody's branch."""
 _TRIALS_PER_GUARD, _TRIALS = 4, 12
 
 
@@ -134,6 +139,44 @@ def find_frozen(
     return None
 
 
+def find_untried(
+    program: torch.export.ExportedProgram, model: Any, bounds: Mapping[tuple[int, int], tuple[int, int]]
+) -> Iterator[Frozen]:
+    """Branches of the user's code that go the other way at sizes that are too large to try, one a line of code.
+
+    Args:
+        program: the capture of a model.
+        model: the model.
+        bounds: as for ``find_frozen``.
+    """
+    environment, fakes = _shape_env(program), program_leaves(program)
+    sizes = _symbols(fakes)
+    hints = {symbol: hint for symbol, (_, hint) in sizes.items()}
+    said = set()
+    for guard in environment.guards if environment is not None else ():
+        place = guard.sloc.maybe_user_loc
+        found = list(_violations(guard.expr, sizes, bounds, _LARGEST_SAID))
+        if place and place not in said and found and all(_is_large(model, fakes, {**hints, s: n}) for s, n in found):
+            said.add(place)
+            symbol, size = min(found, key=lambda each: each[1])
+            (leaf, axis), _ = sizes[symbol]
+            yield Frozen(leaf, axis, size, str(guard.expr), str(symbol), place)
+
+
+def _is_large(model: Any, fakes: Sequence[Any], sizes: Mapping[Any, int]) -> bool:
+    """Whether a run at these sizes may take too long to be tried."""
+    largest = max(sizes.values())
+    if not _SMALL_SIZE < largest <= LARGEST_SIZE:
+        return largest > LARGEST_SIZE
+    shapes = [fake.shape for fake in fakes if torch.is_tensor(fake)]
+    counts = [
+        math.prod(int(dim.node.expr.subs(sizes)) if isinstance(dim, torch.SymInt) else dim for dim in shape)
+        for shape in shapes
+    ]
+    weights = sum(parameter.numel() for parameter in model.parameters()) if isinstance(model, torch.nn.Module) else 0
+    return sum(counts) > _ELEMENTS or sum(counts) * weights > _PRODUCTS
+
+
 def _symbols(fakes: Sequence[Any]) -> dict[sympy.Symbol, tuple[tuple[int, int], int]]:
     """Every symbol that is a whole dim of an input: the first place of it, and the example's size."""
     found: dict[sympy.Symbol, tuple[tuple[int, int], int]] = {}
@@ -150,18 +193,20 @@ def _violations(
     condition: Any,
     sizes: Mapping[sympy.Symbol, tuple[tuple[int, int], int]],
     bounds: Mapping[tuple[int, int], tuple[int, int]],
+    largest: int = LARGEST_SIZE,
 ) -> Iterator[tuple[sympy.Symbol, int]]:
     """Sizes at which a guard does not hold, one dim at a time, those that people meet first before the others."""
     if not condition.free_symbols <= set(sizes):
         return
     numbers = sorted(int(abs(number)) for number in condition.atoms(sympy.Integer))
+    numbers += [one // other for one in numbers for other in numbers if 1 < other < one]
     hints = {symbol: hint for symbol, (_, hint) in sizes.items()}
     for symbol in sorted(condition.free_symbols, key=str):
         place, hint = sizes[symbol]
-        low, high = bounds.get(place, (1, LARGEST_SIZE))
+        low, high = bounds.get(place, (1, largest))
         near = [number + step for number in (*numbers, *hints.values()) for step in (0, 1, -1)]
         for size in dict.fromkeys([1, hint + 1, hint + 2, 2, *near]):
-            inside = max(low, 1) <= size <= min(high, LARGEST_SIZE) and size != hint
+            inside = max(low, 1) <= size <= min(high, largest) and size != hint
             if inside and condition.subs(hints | {symbol: size}) == sympy.false:
                 yield symbol, size
 
@@ -187,19 +232,24 @@ class _Trial:
         return self._known[symbol, size]
 
     def _compare(self, sizes: Mapping[Any, int]) -> bool:
-        try:
-            expected = self._run(self._model, sizes)
-        except Exception:  # noqa: BLE001  # whatever the model's own code raises: it does not take this size
+        """Sizes that follow from others by the program's account (2*n) may stay in truth: the model says which it takes."""
+        if _is_large(self._model, self._fakes, sizes):
             return False
-        try:
-            with quiet():
-                result = self._run(self._unguarded(), sizes)
-        except Exception:  # noqa: BLE001  # any failure of the program where the model works is a difference
-            return True
-        return not _same(expected, result)
+        for derived in (True, False):
+            try:
+                expected = self._run(self._model, sizes, derived)
+            except Exception:  # noqa: BLE001  # whatever the model's own code raises: it does not take this size
+                continue
+            try:
+                with quiet():
+                    result = self._run(self._unguarded(), sizes, derived)
+            except Exception:  # noqa: BLE001  # any failure of the program where the model works is a difference
+                return True
+            return not _same(expected, result)
+        return False
 
-    def _run(self, call: Any, sizes: Mapping[Any, int]) -> list[Any]:
-        leaves = [_resized(leaf, fake, sizes) for leaf, fake in zip(self._leaves, self._fakes)]
+    def _run(self, call: Any, sizes: Mapping[Any, int], derived: bool) -> list[Any]:
+        leaves = [_resized(leaf, fake, sizes, derived) for leaf, fake in zip(self._leaves, self._fakes)]
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
         torch.manual_seed(0)  # the caller's random state is kept around the whole export
         with kept_buffers(self._model), torch.no_grad():
@@ -218,13 +268,19 @@ class _Trial:
         return self._module
 
 
-def _resized(leaf: Any, fake: Any, sizes: Mapping[Any, int]) -> Any:
-    """A tensor with its rows repeated or left out, so that token numbers and masks stay valid."""
+def _resized(leaf: Any, fake: Any, sizes: Mapping[Any, int], derived: bool) -> Any:
+    """A tensor with its rows repeated or left out, so that token numbers and masks stay valid.
+
+    Without ``derived``, dims that are no symbol of their own keep their size.
+    """
     if not torch.is_tensor(leaf) or not torch.is_tensor(fake):
         return leaf
     tensor = leaf.detach()
     for axis, dim in enumerate(fake.shape):
-        size = int(dim.node.expr.subs(sizes)) if isinstance(dim, torch.SymInt) else tensor.shape[axis]
+        expression = dim.node.expr if isinstance(dim, torch.SymInt) else None
+        size = tensor.shape[axis]
+        if expression is not None and (derived or isinstance(expression, sympy.Symbol)):
+            size = int(expression.subs(sizes))
         if size != tensor.shape[axis] and tensor.shape[axis]:
             tensor = tensor.index_select(axis, torch.arange(size, device=tensor.device) % tensor.shape[axis])
     return tensor.clone()

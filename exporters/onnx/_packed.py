@@ -160,8 +160,6 @@ def _run(kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if training:
             raise NotImplementedError("a packed sequence in training mode")
         hidden, cell = hx if kind == "lstm" else (hx, hx)
-        if hidden.shape[-1] != cell.shape[-1]:
-            raise NotImplementedError("a packed sequence and an LSTM with proj_size; use one of the two")
         results = torch.ops.tensor_interop_onnx.packed_rnn(
             data, sizes.lengths, hidden, cell, list(params), kind, has_biases, layers, two_ways
         )

@@ -12,10 +12,10 @@ import onnx_ir as ir
 from exporters._graph_signature import signature_of
 from exporters.errors import OptionsError
 from exporters.onnx._artifact import OnnxArtifact
+from exporters.onnx._checked import check_file
 from exporters.onnx._metadata import read_parameters, read_signature
 from exporters.onnx.from_tensorflow import from_tensorflow, is_tensorflow
 from interop.errors import ModelFileError
-from interop.runtimes._onnx_model import parse_model  # the same checks as for a model that is run
 
 __all__ = ["is_source", "load_source"]
 
@@ -47,17 +47,18 @@ def load_source(model: Any, opset: int | None = None) -> OnnxArtifact | None:
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
         if path.suffix != ".onnx":
-            raise OptionsError(f"{path} is not an .onnx file; give a torch module, an ExportedProgram or an .onnx file")
+            what = "is not a model that can be exported" if path.exists() else "does not exist"
+            raise OptionsError(
+                f"{path} {what}; give an .onnx, .keras or .pt2 file, a SavedModel folder, or a model in memory"
+            )
         _check(path)
         return _artifact(ir.load(path))
     return None
 
 
 def _check(path: Path) -> None:
-    """Refuse what is not ONNX, and external data outside the folder, before anything else that the file names is read."""
-    parse_model(path)
     try:
-        onnx.checker.check_model(str(path))
+        check_file(path)
     except onnx.checker.ValidationError as error:
         raise ModelFileError(f"{path}: not a valid ONNX model: {str(error).splitlines()[0]}") from error
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from exporters.onnx._tags import is_tagged, tagged_paths, tagged_structure
 from interop.structure import Constant, Leaf, Node, Structure
 
 __all__ = ["argument_structures", "output_names", "result_structure"]
@@ -16,15 +17,27 @@ __all__ = ["argument_structures", "output_names", "result_structure"]
 
 def argument_structures(program: torch.export.ExportedProgram) -> tuple[Node, Node]:
     """Positional and keyword arguments, with the inputs' names at the leaves and other values as constants."""
-    leaves = iter([_input_leaf(item) for item in program.graph_signature.user_inputs])
+    names = iter(program.graph_signature.user_inputs)
+    leaves = (
+        Leaf(item) if isinstance(item, str) else Constant(item) for item in _inputs(program.call_spec.in_spec, names)
+    )
     args, kwargs = program.call_spec.in_spec.children()
     positional, keywords = _build(args, leaves), _build(kwargs, leaves)
     assert isinstance(positional, Node) and isinstance(keywords, Node)
     return positional, keywords
 
 
-def _input_leaf(item: Any) -> Structure:
-    return Leaf(item) if isinstance(item, str) else Constant(item)
+def _inputs(spec: pytree.TreeSpec, names: Iterator[Any]) -> Iterator[Any]:
+    """The program's inputs in order; the tensors of a cache called after their place in it instead of by number."""
+    if spec.is_leaf():
+        yield next(names)
+    elif is_tagged(spec.context):
+        places = dict(tagged_paths(spec.context, ()))
+        for number in range(len(spec.children())):
+            yield "_".join([next(names).removesuffix(f"_{number}"), *map(str, places[number])])
+    else:
+        for child in spec.children():
+            yield from _inputs(child, names)
 
 
 def result_structure(program: torch.export.ExportedProgram, taken: Sequence[str]) -> Structure:
@@ -65,8 +78,10 @@ def _outputs(program: torch.export.ExportedProgram) -> list[Any]:
 def _build(spec: pytree.TreeSpec, leaves: Iterator[Structure]) -> Structure:
     if spec.is_leaf():
         return next(leaves)
-    if _is_tagged(spec):
-        return _from_tags(spec.context, [_build(child, leaves) for child in spec.children()]) or Node("object", ())
+    if is_tagged(spec.context):
+        return tagged_structure(spec.context, [_build(child, leaves) for child in spec.children()]) or Node(
+            "object", ()
+        )
     children = tuple(_build(child, leaves) for child in spec.children())
     if spec.type in (dict, OrderedDict, defaultdict):
         return Node("dict", children, tuple(_keys(spec)))
@@ -97,57 +112,13 @@ def _paths(spec: pytree.TreeSpec, path: tuple[Any, ...]) -> Iterator[tuple[Any, 
     if spec.is_leaf():
         yield path
         return
-    if _is_tagged(spec):
-        places = dict(_tagged_paths(spec.context, path))
+    if is_tagged(spec.context):
+        places = dict(tagged_paths(spec.context, path))
         yield from (places[number] for number in range(len(spec.children())))
         return
     keys = _keys(spec) if spec.type not in (tuple, list) else range(len(spec.children()))
     for key, child in zip(keys, spec.children()):
         yield from _paths(child, (*path, key))
-
-
-def _is_tagged(spec: pytree.TreeSpec) -> bool:
-    """Whether the context is a Transformers cache's: the object's attributes as data, tensors as numbered places."""
-    return isinstance(spec.context, dict) and "_t" in spec.context
-
-
-def _from_tags(context: Any, leaves: Sequence[Structure]) -> Structure | None:
-    """The structure of a Transformers cache, attributes without tensors left out; None where there are none in it."""
-    if isinstance(context, list):
-        items = [_from_tags(item, leaves) for item in context]
-        return Node("list", tuple(item or Node("object", ()) for item in items)) if any(items) else None
-    if not isinstance(context, dict):
-        return None
-    if context.get("_t") in ("tensor", "sym"):
-        return leaves[context["i"]]
-    found = {key: _from_tags(item, leaves) for key, item in _tagged_items(context)}
-    kept = {key: item for key, item in found.items() if item is not None}
-    if not kept:
-        return None
-    return Node(
-        "object" if context.get("_t") == "obj" else "dict", tuple(kept.values()), tuple(kept), context.get("p", "")
-    )
-
-
-def _tagged_items(context: dict[str, Any]) -> list[tuple[Any, Any]]:
-    if "_t" not in context:
-        return list(context.items())
-    held = context.get("s", context.get("v"))
-    if isinstance(held, dict):
-        return list(held.items())
-    return list(enumerate(held)) if isinstance(held, list) else []
-
-
-def _tagged_paths(context: Any, path: tuple[Any, ...]) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """``(number of the tensor, its path)``; the ``layers`` of a cache are not worth a word in a name."""
-    if isinstance(context, list):
-        for index, item in enumerate(context):
-            yield from _tagged_paths(item, (*path, index))
-    elif isinstance(context, dict) and context.get("_t") in ("tensor", "sym"):
-        yield context["i"], path
-    elif isinstance(context, dict):
-        for key, item in _tagged_items(context):
-            yield from _tagged_paths(item, path if key == "layers" else (*path, key))
 
 
 def _join(path: tuple[Any, ...]) -> str:

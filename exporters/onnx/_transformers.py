@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 import torch.nn.attention
+from torch.utils import _pytree as pytree
 
+from exporters.onnx._tags import is_tagged, tagged_paths
 from interop.extras import loaded
 
 __all__ = ["Preparation", "holds_transformers", "preparations", "token_axes"]
@@ -52,18 +54,46 @@ def holds_transformers(model: Any) -> bool:
     return any(isinstance(module, transformers.PreTrainedModel) for module in model.modules())
 
 
-def token_axes(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The names of dim 1 of a Transformers model's token inputs: ``sequence``, or ``decoder_sequence`` for the decoder's.
+def token_axes(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Names for the dims of a Transformers model's inputs that count tokens, as ``automatic_shapes`` takes them.
+
+    Dim 1 of token inputs is ``sequence``, or ``decoder_sequence`` for the decoder's; a mask that is longer because it covers a
+    cache too has ``total_sequence``. Dim 2 of the keys and values of a cache is ``past_sequence``, with the name of the part
+    in front where a cache holds several. Dim 1 of what an encoder gave (a ``ModelOutput``) is ``encoder_sequence``.
 
     Args:
         arguments: the example's arguments by name.
     """
-    axes = {}
+    axes: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
     for name, value in arguments.items():
         is_tokens = torch.is_tensor(value) and value.ndim == 2 and not value.is_floating_point()
         if is_tokens and name.endswith(("_ids", "_mask")):
-            axes[name] = "decoder_sequence" if name.startswith("decoder_") else "sequence"
+            prefix = "decoder_" if name.startswith("decoder_") else ""
+            same = value.shape[1] == sizes.setdefault(prefix, value.shape[1])
+            axes[name] = {1: f"{prefix}sequence" if same else f"{prefix}total_sequence"}
+        node = pytree.SUPPORTED_NODES.get(type(value))
+        tensors, context = node.flatten_fn(value) if node is not None else ((), None)
+        if is_tagged(context):
+            places = dict(tagged_paths(context, ()))
+            axes[name] = [_cache_axes(tensor, places[number]) for number, tensor in enumerate(tensors)]
+        elif isinstance(value, Mapping) and node is not None and type(value) is not dict:
+            axes[name] = [{1: "encoder_sequence"} if _is_states(tensor) else {} for tensor in tensors]
+        elif name == "encoder_hidden_states" and _is_states(value):
+            axes[name] = {1: "encoder_sequence"}
     return axes
+
+
+def _is_states(value: Any) -> bool:
+    """Whether this is (batch, tokens, features)."""
+    return torch.is_tensor(value) and value.ndim == 3 and bool(value.is_floating_point())
+
+
+def _cache_axes(tensor: Any, place: tuple[Any, ...]) -> dict[int, str]:
+    if not torch.is_tensor(tensor) or tensor.ndim != 4 or place[-1] not in ("keys", "values"):
+        return {}
+    part = place[0] if isinstance(place[0], str) and len(place) > 1 else "past"
+    return {2: f"{part}_sequence"}
 
 
 _NEEDED = {

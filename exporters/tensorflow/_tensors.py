@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from exporters._graph.operator_table import RefusedError
 from interop.dtypes import DType, dtype_of
 
 __all__ = ["RefusedError", "in_dtype", "np_dtype", "rank_of", "shape_of", "static_shape", "tf_dtype", "through"]
-
-
-class RefusedError(Exception):
-    """A lowering met a case that TensorFlow cannot express; the text is the reason, without the node's name."""
 
 
 def tf_dtype(dtype: Any) -> tf.DType:

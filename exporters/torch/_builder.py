@@ -313,7 +313,13 @@ _TUPLES = {
     ("", "SimplifiedLayerNormalization"),
     *(
         ("com.microsoft", operator)
-        for operator in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization")
+        for operator in (
+            "EmbedLayerNormalization",
+            "GroupQueryAttention",
+            "MultiHeadAttention",
+            "SkipLayerNormalization",
+            "SkipSimplifiedLayerNormalization",
+        )
     ),
 }
 

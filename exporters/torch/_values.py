@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from exporters.errors import TranslationError
+from exporters._graph.operator_table import RefusedError
 from interop.dtypes import DType, dtype_of
 
 __all__ = [
@@ -53,10 +53,6 @@ _CARRIERS = {
 }
 
 _BITS = {8: torch.uint8, 16: torch.int16, 32: torch.int32}
-
-
-class RefusedError(TranslationError):
-    """A node that torch cannot express, found while it was lowered or run."""
 
 
 def torch_dtype(dtype: Any) -> torch.dtype:

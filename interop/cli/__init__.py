@@ -24,7 +24,7 @@ FINE, BAD_INPUT, INTERRUPTED = 0, 2, 130
 
 app = typer.Typer(
     name="interop",
-    help="Export PyTorch models, run them anywhere without copies, and prove they are the same function.",
+    help="Export models, run them anywhere without copies, and prove they are the same function.",
     rich_markup_mode=None,  # plain help: drawing it with rich takes twice as long as everything else together
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -50,7 +50,7 @@ def _options(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Export PyTorch models, run them anywhere without copies, and prove they are the same function."""
+    """Export models, run them anywhere without copies, and prove they are the same function."""
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -10,11 +10,16 @@ import typer
 _FILE = "; - is stdout."
 
 REFERENCE = Annotated[
-    str | None, typer.Argument(metavar="REF", help="What is right: a SPEC or a model file.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="REF",
+        help="What is right: package.module:attribute, file.py:attribute or a model file.",
+        show_default=False,
+    ),
 ]
 CANDIDATES = Annotated[
     list[str] | None,
-    typer.Argument(metavar="CANDIDATE...", help="SPECs or model files to compare.", show_default=False),
+    typer.Argument(metavar="CANDIDATE...", help="What to compare with it, named likewise.", show_default=False),
 ]
 INPUTS = Annotated[
     list[Path] | None,

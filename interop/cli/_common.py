@@ -75,6 +75,7 @@ class CliError(InteropError):
 _STEPS: dict[str, str] = {
     "MissingExtraError": "install that extra; interop doctor lists what is there",
     "ModelFileError": "check the path; interop inspect FILE shows what a model file holds",
+    "MissingExampleError": "interop export and tune take an example by --inputs; or let the model say it where it is made",
     "InputError": "interop inspect MODEL shows names, dtypes and shapes of its inputs",
     "ConversionError": "interop doctor shows what the frameworks here can share",
     "MissingInputsError": "give --inputs with one array per argument of forward, or the module a method example_inputs()",

@@ -12,7 +12,7 @@ from typing import Any
 from interop.cli._common import CliError
 from interop.dtypes import dtype_of
 from interop.errors import ConversionError, ModelFileError
-from interop.extras import require
+from interop.extras import loaded, require
 from interop.signature import Signature, TensorSpec
 
 __all__ = ["Description", "describe"]
@@ -25,7 +25,8 @@ class Description:
     """A model file, read.
 
     Attributes:
-        format: ``"ONNX"``, ``"TensorFlow SavedModel"``, ``"torch.export archive"`` or ``"torch module"``.
+        format: ``"ONNX"``, ``"TensorFlow SavedModel"``, ``"torch.export archive"``, ``"torch module"``, ``"Keras model"`` or
+            ``"TensorFlow function"``.
         file_bytes: size on disk, with the files that belong to it; None for a model in memory.
         signature: inputs and outputs; None where the model does not say.
         opsets: operator set -> version.
@@ -55,14 +56,15 @@ def describe(model: Any) -> Description:
     """Read what a model says about itself.
 
     Args:
-        model: the path of a model file, a torch module or an ``ExportedProgram``.
+        model: the path of a model file, or a model in memory.
 
     Raises:
         ModelFileError: not a model, or damaged.
+        InputError: a TensorFlow function that does not say what it takes.
         CliError: a format that only its own runtime can read.
     """
     if not isinstance(model, Path):
-        return _describe_torch(model)
+        return _describe_object(model)
     if (model / "saved_model.pb").is_file():
         return _describe_savedmodel(model)
     if model.is_dir():
@@ -78,10 +80,19 @@ def describe(model: Any) -> Description:
 
 
 def _describe_onnx(path: Path) -> Description:
-    from interop.runtimes._onnx_model import SIGNATURE_KEY, parse_model
-    from interop.runtimes._stored import read_signature
+    from interop.runtimes._onnx_model import parse_model
 
     model = parse_model(path)
+    tensors: list[Any] = []
+    _count(model.graph, Counter(), tensors)
+    size = path.stat().st_size + sum(file.stat().st_size for file in _data_files(path, tensors))
+    return _describe_proto(model, str(path), size)
+
+
+def _describe_proto(model: Any, where: str, file_bytes: int | None) -> Description:
+    from interop.runtimes._onnx_model import SIGNATURE_KEY
+    from interop.runtimes._stored import read_signature
+
     operators: Counter[str] = Counter()
     tensors: list[Any] = []
     _count(model.graph, operators, tensors)
@@ -91,11 +102,11 @@ def _describe_onnx(path: Path) -> Description:
     signature = _onnx_signature(model.graph)
     properties.pop(PARAMETERS_KEY, None)  # one entry a parameter: not something to read
     if (stored := properties.pop(SIGNATURE_KEY, None)) is not None:
-        signature = read_signature(stored, signature, str(path))
+        signature = read_signature(stored, signature, where)
     sizes = [math.prod(tensor.dims) for tensor in tensors]
     return Description(
         format="ONNX",
-        file_bytes=path.stat().st_size + sum(file.stat().st_size for file in _data_files(path, tensors)),
+        file_bytes=file_bytes,
         signature=signature,
         opsets={entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
         operators=operators,
@@ -235,7 +246,50 @@ def _called(node: Any) -> Iterator[str]:
         yield from (item.name for item in attribute.list.func)
 
 
-# ------------------------------------------------------------------------------------------------------------ torch
+# -------------------------------------------------------------------------------------------------- models in memory
+
+
+def _describe_object(model: Any) -> Description:
+    torch, onnx, keras = loaded("torch"), loaded("onnx"), loaded("keras")
+    if torch is not None and isinstance(model, (torch.nn.Module, torch.export.ExportedProgram)):
+        return _describe_torch(model)
+    if onnx is not None and isinstance(model, onnx.ModelProto):
+        return _describe_proto(model, "the ONNX model", None)
+    import interop
+
+    runtime: Any = interop.load(model)
+    if runtime.name != "tensorflow":
+        raise CliError(f"{_class_name(model)} is a model that interop inspect cannot read", "interop run runs it")
+    return _describe_function(model, runtime, is_keras=keras is not None and isinstance(model, keras.Model))
+
+
+def _describe_function(model: Any, runtime: Any, *, is_keras: bool) -> Description:
+    """A TensorFlow model in memory: what its one concrete function reaches, or the layers of Keras."""
+    function = runtime.concrete[1]
+    variables = [(variable.shape.num_elements(), dtype_of(variable.dtype).bits) for variable in function.variables]
+    graph = function.graph.as_graph_def()
+    operators: Counter[str] = Counter()
+    _count_functions(graph.node, {f.signature.name: f.node_def for f in graph.library.function}, operators, set())
+    layers = Counter(type(layer).__name__ for layer in _layers(model)) if is_keras else None
+    return Description(
+        format="Keras model" if is_keras else "TensorFlow function",
+        file_bytes=None,
+        signature=runtime.signature,
+        operators=operators if layers is None else layers,
+        parameters=sum(size for size, _ in variables),
+        tensors=len(variables),
+        parameter_bytes=sum(size * bits // 8 for size, bits in variables),
+        metadata={"class": _class_name(model)},
+    )
+
+
+def _layers(model: Any) -> Iterator[Any]:
+    """The layers of a Keras model and of the models in it, without their inputs."""
+    for layer in model.layers:
+        if isinstance(inner := getattr(layer, "layers", None), list):
+            yield from _layers(layer) if inner else ()
+        elif type(layer).__name__ != "InputLayer":
+            yield layer
 
 
 def _describe_torch(model: Any) -> Description:

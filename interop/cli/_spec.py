@@ -1,4 +1,4 @@
-"""The option that every command with a SPEC has; what a SPEC is, ``interop.specs`` knows."""
+"""The argument and the option that every command with a model has; what a SPEC is, ``interop.specs`` knows."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["TRUST"]
+__all__ = ["MODEL", "TRUST"]
+
+MODEL = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="package.module:attribute or file.py:attribute (a model, or a function that returns one), "
+        "an .onnx, .keras or .pt2 file, or a SavedModel folder.",
+    ),
+]
 
 TRUST = Annotated[
     bool,
     typer.Option(
-        "--trust", help="Also read torch files with pickles or compiled code in them, which can run anything."
+        "--trust", help="Also read files with pickles, Python or compiled code in them, which can run anything."
     ),
 ]

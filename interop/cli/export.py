@@ -1,10 +1,10 @@
-"""``interop export``: write a torch model in other formats, checked."""
+"""``interop export``: write a model in other formats, checked."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +12,10 @@ import numpy as np
 import typer
 
 from interop.cli._common import CliError, human_bytes, read_arrays, say, working
-from interop.cli._spec import TRUST
+from interop.cli._spec import MODEL, TRUST
 from interop.errors import ParityError
-from interop.extras import require
-from interop.specs import Target, resolve
+from interop.extras import loaded, require
+from interop.specs import resolve
 
 if TYPE_CHECKING:
     from exporters import ExportedModel
@@ -28,45 +28,50 @@ _DYNAMIC = re.compile(r"(?P<input>[\w.*]+):(?P<dims>\d+=[A-Za-z_]\w*(,\d+=[A-Za-
 
 
 def export(
-    spec: Annotated[
-        str, typer.Argument(metavar="SPEC", help="package.module:attribute, file.py:attribute or a .pt2 file.")
-    ],
+    model: MODEL,
     to: Annotated[list[str], typer.Option("--to", help="A format, such as onnx or tensorflow; once for each.")],
     out: Annotated[Path, typer.Option("--out", help="The folder to write to; made if missing.")],
-    name: Annotated[str | None, typer.Option("--name", help="Name of the files; else the last part of SPEC.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the files; else the last part of MODEL.")] = None,
     inputs: Annotated[
         Path | None,
-        typer.Option("--inputs", help="Example inputs: an .npz file with one array per argument of forward."),
+        typer.Option(
+            "--inputs", help="Example inputs: an .npz file with one array per argument of forward, or per input."
+        ),
     ] = None,
     dynamic: Annotated[
         list[str] | None,
         typer.Option(
-            "--dynamic", help="auto, none, or INPUT:AXIS=SYMBOL,... such as x:0=batch,2=time; once for each input."
+            "--dynamic",
+            help="auto, none, or INPUT:AXIS=SYMBOL,... such as x:0=batch,2=time; once for each input. For torch models: "
+            "others say which of their dimensions are open.",
         ),
     ] = None,
     opset: Annotated[int | None, typer.Option("--opset", min=1, help="ONNX operator set.")] = None,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare the result with the model.")] = True,
     trust: TRUST = False,
 ) -> None:
-    """Write a torch model in other formats.
+    """Write a model in other formats.
+
+    MODEL is a torch module, an ONNX file or a TensorFlow model; every format takes each of them.
 
     Each result is compared with the model before it is written; where it is not the same function it is not written,
-    and the command exits with 1.
+    and the command exits with 1. It exits with 2 where MODEL or an option does not do.
     """
     shapes, arrays = parse_dynamic(dynamic or ["auto"]), None if inputs is None else read_arrays(inputs)
     _check_formats(to)
     _check_opset(opset, to)
     _make_folder(out)
-    with working(f"loading {spec}"):
-        target = resolve(spec, trust=trust)
-        _require_torch_model(target, spec)
+    with working(f"loading {model}"):
+        target = resolve(model, trust=trust)
+        _require_sense(target.value, model, shapes, opset)
         args, kwargs = (None, None) if arrays is None else place_arguments(target.value, arrays)
+    paths = {word: out / file_name(name or target.name, word) for word in to}
+    _spare_source(Path(model), paths.values())
     failed = False
-    for name_of_format in to:
-        path = out / file_name(name or target.name, name_of_format)
-        options = {"opset": opset} if opset is not None and name_of_format == "onnx" else None
+    for word, path in paths.items():
+        options = {"opset": opset} if opset is not None and word == "onnx" else None
         asked = {"inputs": args, "kwargs": kwargs, "dynamic_shapes": shapes, "options": options, "verify": verify}
-        failed |= not _export(target.value, name_of_format, path, asked)
+        failed |= not _export(target.value, word, path, asked)
     if failed:
         raise typer.Exit(PARITY_FAILED)
 
@@ -91,7 +96,7 @@ def _export(model: Any, name_of_format: str, path: Path, asked: Mapping[str, Any
     return True
 
 
-_SUFFIXES = {"torch": "pt2"}
+_SUFFIXES = {"torch": "pt2", "litert": "tflite"}
 """Suffixes of the formats whose files are not called by the format's name."""
 
 
@@ -123,18 +128,23 @@ def parse_dynamic(words: list[str]) -> Any:
     return shapes
 
 
-def place_arguments(model: Any, arrays: Mapping[str, np.ndarray]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Turn named arrays into the positional and keyword arguments of the model's ``forward``.
+def place_arguments(model: Any, arrays: Mapping[str, np.ndarray]) -> tuple[Any, dict[str, Any] | None]:
+    """Turn named arrays into the example of a call: for a torch model its positional and keyword arguments.
 
-    ``arr_0``, ``arr_1``, ... (what ``numpy.savez`` calls arrays without a name) are the positional ones.
+    ``arr_0``, ``arr_1``, ... (what ``numpy.savez`` calls arrays without a name) are the positional ones. Other models bind
+    names themselves.
 
     Raises:
         CliError: names that ``forward`` does not take, or that are missing.
     """
     import interop
 
-    tensors = interop.convert(dict(arrays), "torch")
+    tensors: dict[str, Any] = dict(arrays)
+    if is_torch_model(model):
+        tensors = interop.convert(tensors, "torch")
     positional = [tensors.pop(key) for key in [f"arr_{n}" for n in range(len(tensors))] if key in tensors]
+    if not is_torch_model(model):
+        return (tuple(positional), tensors) if positional else (tensors, None)
     module = model.module() if hasattr(model, "graph_module") else model
     signature = inspect.signature(module.forward)
     try:
@@ -165,11 +175,29 @@ def _make_folder(path: Path) -> None:
         raise CliError(f"cannot write to {path}: {error.strerror}", "give --out a folder that you can write") from error
 
 
-def _require_torch_model(target: Target, spec: str) -> None:
-    if isinstance(target.value, Path):
+def is_torch_model(model: Any) -> bool:
+    """Whether a model in memory is torch's; if torch was never imported, nothing is."""
+    torch = loaded("torch")
+    return torch is not None and isinstance(model, (torch.nn.Module, torch.export.ExportedProgram))
+
+
+def _require_sense(model: Any, word: str, shapes: Any, opset: int | None) -> None:
+    """Refuse an option that would change nothing: it was given for a reason."""
+    if is_torch_model(model):
+        return
+    if shapes != "auto":
         raise CliError(
-            f"{spec} is not a torch model", "give package.module:attribute, file.py:attribute or a .pt2 file to export"
+            f"--dynamic is of use to torch models only; {word} says itself which dimensions are open", "leave it out"
         )
+    if opset is not None and isinstance(model, Path) and model.suffix == ".onnx":
+        raise CliError(f"--opset {opset} is of no use to an ONNX file, which keeps its own", "leave it out")
+
+
+def _spare_source(source: Path, paths: Iterable[Path]) -> None:
+    """Do not write over the file that is read."""
+    for path in paths:
+        if path.exists() and path.resolve() == source.resolve():
+            raise CliError(f"{path} is the model itself", "give --out another folder, or --name another name")
 
 
 def _check_opset(opset: int | None, formats: list[str]) -> None:

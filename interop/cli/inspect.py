@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interop.cli._common import human_bytes, say, say_json, working
-from interop.cli._spec import TRUST
+from interop.cli._spec import MODEL, TRUST
 from interop.specs import resolve
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ VALUE_LIMIT = 100  # characters of a metadata value that are shown
 
 
 def inspect(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or a SPEC of a torch module.")],
+    model: MODEL,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     trust: TRUST = False,
 ) -> None:

@@ -20,7 +20,14 @@ FIRST = 4
 
 
 def run(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or a SPEC of a torch module.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="package.module:attribute, file.py:attribute, an .onnx, .keras, .pt2 or .tflite file, or the folder of a "
+            "SavedModel or LibTorch project.",
+        ),
+    ],
     inputs: Annotated[Path, typer.Option("--inputs", help="An .npz file with one array per input name.")],
     out: Annotated[Path | None, typer.Option("--out", help="Write the outputs to this .npz file.")] = None,
     runtime: Annotated[

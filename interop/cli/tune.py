@@ -13,8 +13,8 @@ import numpy as np
 import typer
 
 from interop.cli._common import CliError, read_arrays, say, working, write_text
-from interop.cli._spec import TRUST
-from interop.cli.export import place_arguments
+from interop.cli._spec import MODEL, TRUST
+from interop.cli.export import is_torch_model, place_arguments
 from interop.errors import InteropError
 from interop.specs import resolve
 
@@ -29,9 +29,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def tune(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A SPEC of a torch module, a .pt2 file or an ONNX file.")
-    ],
+    model: MODEL,
     opset: Annotated[list[int] | None, typer.Option("--opset", min=1, help="ONNX operator sets to try.")] = None,
     precision: Annotated[
         list[str] | None, typer.Option("--precision", help="float32, float16, int8; all three if not given.")
@@ -87,13 +85,13 @@ class _Subject:
 
     def __init__(self, model: Any, arrays: Mapping[str, np.ndarray[Any, Any]] | None) -> None:
         self._model, self._arrays = model, arrays
-        self._is_file = isinstance(model, Path)
+        self._is_torch = is_torch_model(model)
         self._args: tuple[Any, ...] = ()
         self._kwargs: dict[str, Any] = {}
 
     def prepare(self, todo: Sequence[Choice]) -> tuple[list[Variant], Arrays, Arrays]:
         """The files for the choices, the inputs by name, and the outputs by name."""
-        if not self._is_file:
+        if self._is_torch:
             self._find_example()
         base = self._export(None, "float32")
         feed, expected = self._reference(base)
@@ -104,7 +102,8 @@ class _Subject:
         from exporters._example_inputs import find_example_inputs
 
         if self._arrays is not None:
-            self._args, self._kwargs = place_arguments(self._model, self._arrays)
+            self._args, kwargs = place_arguments(self._model, self._arrays)
+            self._kwargs = kwargs or {}
         else:
             self._args, self._kwargs = find_example_inputs(self._model, None, None, "onnx")
 
@@ -112,8 +111,8 @@ class _Subject:
         from exporters import export_model
 
         options = {"opset": opset, "precision": precision}
-        if self._is_file:
-            return export_model(self._model, "onnx", options=options)
+        if not self._is_torch:
+            return export_model(self._model, "onnx", inputs=self._arrays, options=options)
         return export_model(self._model, "onnx", inputs=self._args, kwargs=self._kwargs, options=options)
 
     def _variant(self, opset: int | None, precision: str, base: Any) -> Variant:
@@ -129,13 +128,22 @@ class _Subject:
         import interop
         from interop.structure import pick
 
-        if self._is_file:
+        if not self._is_torch:
             feed = self._arrays or _made_inputs(base.signature)
-            return dict(feed), interop.load(self._model).run(feed)
+            return dict(feed), self._opened().run(feed)
         answer = interop.load(self._model)(*self._args, **self._kwargs)
         bound, results = base.signature.bind(self._args, self._kwargs), base.signature.results
-        found = {base.signature.output_names[0]: answer} if results is None else pick(results, answer, "the result")
-        return interop.convert(bound, "numpy"), interop.convert(found, "numpy")
+        named = {base.signature.output_names[0]: answer} if results is None else pick(results, answer, "the result")
+        return interop.convert(bound, "numpy"), interop.convert(named, "numpy")
+
+    def _opened(self) -> Any:
+        """The runtime whose names are those of the export."""
+        import interop
+        from exporters._sources import is_tensorflow, open_tensorflow
+
+        if is_tensorflow(self._model):
+            return open_tensorflow(self._model, self._arrays, None)
+        return interop.load(self._model)
 
 
 def _content(exported: Any) -> bytes | str:

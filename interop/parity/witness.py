@@ -21,9 +21,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from interop.errors import InputError
+from interop.errors import InputError, InteropError
 from interop.extras import loaded, require
 from interop.parity.figures import as_numpy
+from interop.parity.quantized import moved_versions
 from interop.parity.variants import Variant
 from interop.signature import Signature
 from interop.structure import Leaf, Node, Structure, fill, pick
@@ -80,7 +81,8 @@ def witness_of(model: Any) -> Witness:
     runtime = load(model)
     module, torch = getattr(runtime, "module", None), loaded("torch")
     if torch is None or not isinstance(module, torch.nn.Module):
-        return RuntimeWitness(runtime, model if isinstance(model, (str, os.PathLike)) else None)
+        is_path = isinstance(model, (str, os.PathLike))
+        return RuntimeWitness(runtime, model if is_path else None, None if is_path else model)
     # A live module says nothing of its inputs before it is called; an exported program does.
     return ModuleWitness(module, None if module is model else runtime.signature)
 
@@ -129,13 +131,25 @@ class RuntimeWitness:
     Args:
         runtime: the runtime.
         source: the file that it was loaded from for this check alone, or None where it is the caller's.
+        origin: the model in memory that it was loaded from, or None.
     """
 
-    def __init__(self, runtime: Any, source: str | os.PathLike[str] | None = None) -> None:
-        self._runtime, self._source = runtime, source
+    def __init__(self, runtime: Any, source: str | os.PathLike[str] | None = None, origin: Any = None) -> None:
+        self._runtime, self._source, self._origin = runtime, source, origin
         self.name = str(getattr(runtime, "name", type(runtime).__name__))
         self.signature: Signature | None = getattr(runtime, "signature", None)
         self.path: Path | None = getattr(runtime, "path", None)
+        self._moved: tuple[int, list[Any]] | None = None
+
+    def moved(self, seed: int) -> list[RuntimeWitness]:
+        """The model with its constants moved by rounding, where it is a quantised file: see ``interop.parity.quantized``."""
+        if self._moved is None or self._moved[0] != seed:
+            self._moved = seed, []
+            with contextlib.suppress(
+                InteropError
+            ):  # a constant that says a size: then it is measured as any other model
+                self._moved[1].extend(map(RuntimeWitness, moved_versions(self.path or self._origin, seed)))
+        return self._moved[1]
 
     @property
     def runtime(self) -> Any:
@@ -148,6 +162,7 @@ class RuntimeWitness:
 
     def release(self) -> None:
         """Give the weights back until the next run, where they can be loaded again."""
+        self._moved = None
         if self._source is not None:
             self._runtime = None
             gc.collect()  # a runtime and its bindings know each other

@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from interop.runtimes._base import Runtime
 from interop.runtimes._benchmark import Benchmark
-from interop.runtimes._load import RUNTIMES, available_runtimes, load
+from interop.runtimes._load import RUNTIMES, available_runtimes, is_model, load
 
-__all__ = ["load", "available_runtimes", "Runtime", "Benchmark", "RUNTIMES"]
+__all__ = ["load", "is_model", "available_runtimes", "Runtime", "Benchmark", "RUNTIMES"]

@@ -13,8 +13,9 @@ from typing import Any
 from interop.errors import InputError, ModelFileError
 from interop.extras import loaded
 from interop.runtimes._base import Runtime
+from interop.runtimes._keras_file import is_keras_file
 
-__all__ = ["RUNTIMES", "available_runtimes", "load"]
+__all__ = ["RUNTIMES", "available_runtimes", "is_model", "load"]
 
 RUNTIMES: dict[str, str] = {
     "onnxruntime": "interop.runtimes.onnxruntime:OnnxRuntime",
@@ -32,10 +33,10 @@ def load(model: Any, *, runtime: str | None = None, **options: Any) -> Runtime:
     """Open a model for running.
 
     Args:
-        model: a path to an ONNX file, a SavedModel folder, a LiteRT file or a ``torch.export`` archive (``.pt2``); or an object: an
-            ``onnx.ModelProto`` or ``onnx_ir.Model``, a ``torch.nn.Module``, a ``torch.export.ExportedProgram``, a
-            loaded SavedModel or a ``tf.Module`` with ``serving_signature()``, anything with a method
-            ``__interop_runtime__()``, or a ``Runtime``, which is returned as it is.
+        model: a path to an ONNX file, a SavedModel folder, a Keras archive (``.keras``), a LiteRT file or a ``torch.export``
+            archive (``.pt2``); or an object: an ``onnx.ModelProto`` or ``onnx_ir.Model``, a ``torch.nn.Module``, a
+            ``torch.export.ExportedProgram``, a loaded SavedModel, a Keras model, a ``tf.function``, a ``tf.Module``, anything
+            with a method ``__interop_runtime__()``, or a ``Runtime``, which is returned as it is.
         runtime: a name of ``available_runtimes()`` instead of the one that the model's content asks for.
         **options: the runtime's own: see ``OnnxRuntime.open``, ``TensorFlowRuntime.open``, ``TorchRuntime.open``,
             ``LitertRuntime.open``.
@@ -64,6 +65,17 @@ def load(model: Any, *, runtime: str | None = None, **options: Any) -> Runtime:
     cls = _runtime_class(runtime or _recognise(model))
     _require_options(cls, options)
     return cls.open(model, **options)
+
+
+def is_model(value: Any) -> bool:
+    """Whether an object in memory is a model that ``load`` takes; a path, a class or a plain function is not one."""
+    if isinstance(value, type):
+        return False
+    return (
+        hasattr(type(value), "__interop_runtime__")
+        or isinstance(value, Runtime)
+        or _recognise_object(value) is not None
+    )
 
 
 def available_runtimes() -> tuple[str, ...]:
@@ -115,7 +127,8 @@ def _recognise(model: Any) -> str:
             return candidate
     if isinstance(model, Path):
         raise ModelFileError(
-            f"{model}: {_what_is(model)}; expected ONNX, a SavedModel folder, a LiteRT file or a torch.export archive"
+            f"{model}: {_what_is(model)}; expected ONNX, a SavedModel folder, a .keras file, a LiteRT file "
+            "or a torch.export archive"
         )
     raise InputError(
         f"cannot run a {type(model).__module__}.{type(model).__qualname__}; expected a path, an ONNX model, an "
@@ -130,7 +143,7 @@ def _recognise_path(path: Path) -> str | None:
         return "tensorflow" if (path / "saved_model.pb").is_file() or (path / "saved_model.pbtxt").is_file() else None
     head = _head(path)
     if head[:2] == b"PK":
-        return None if _is_keras(path) else "torch"
+        return "tensorflow" if is_keras_file(path) else "torch"
     if _is_pickle(head):
         return "torch"
     if head[4:8] == b"TFL3":
@@ -168,10 +181,6 @@ def _is_pickle(head: bytes) -> bool:
     return head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05"
 
 
-def _is_keras(path: Path) -> bool:
-    return path.suffix == ".keras"
-
-
 def _may_be_onnx(head: bytes) -> bool:
     """A ModelProto starts with the tag of one of its fields, in whatever order they were written; parsing decides."""
     tag = head[0] if head[0] < 0x80 or len(head) < 2 else (head[0] & 0x7F) | head[1] << 7
@@ -183,7 +192,9 @@ def _what_is(path: Path) -> str:
         names = sorted(item.name for item in path.iterdir())[:5]
         return f"a folder without saved_model.pb (it holds {', '.join(names) or 'nothing'})"
     if path.suffix == ".keras":
-        return "a Keras archive; load it with keras and write a SavedModel with model.export(folder)"
+        return "not a Keras archive, or a damaged one"
+    if path.suffix in (".h5", ".hdf5"):
+        return "an HDF5 file; if it is a Keras model, load it with keras and write model.save(path.keras)"
     if path.suffix == ".safetensors":
         return "weights without a model; load them into the module and pass the module"
     return "not a model file that any runtime knows"

@@ -13,16 +13,18 @@ __all__ = ["rebuild"]
 
 
 def rebuild(node: Node, children: list[Any]) -> Any:
-    """Make an ``"object"`` node from its children.
+    """Make an ``"object"`` node from its children, or find the class of a ``"class"`` node.
 
     The class name comes from a model file, so nothing is imported for it: a class counts only where this process has
     loaded its module already, and only where it is a mapping, a dataclass, a named tuple or a Transformers cache.
 
     Returns:
-        The object, or a dict of its fields.
+        The object, or a dict of its fields; None for a class that does not count.
     """
     fields = dict(zip(node.keys, children))
     cls = _loaded_class(node.type_name)
+    if node.kind == "class":
+        return cls if cls is not None and _is_cache(cls) else None
     if cls is None or not all(isinstance(key, str) for key in fields):
         return fields
     if dataclasses.is_dataclass(cls):
@@ -34,7 +36,7 @@ def rebuild(node: Node, children: list[Any]) -> Any:
         return cls(fields)
     if {"key_cache", "value_cache"} == set(fields) and hasattr(cls, "update"):
         return _fill_cache(cls, fields)
-    return fields
+    return _restore_cache(cls, fields) if _is_cache(cls) else fields
 
 
 def _loaded_class(type_name: str) -> type | None:
@@ -51,3 +53,20 @@ def _fill_cache(cls: type, fields: Mapping[str, Any]) -> Any:
     for layer, (keys, values) in enumerate(zip(fields["key_cache"], fields["value_cache"])):
         cache.update(keys, values, layer)
     return cache
+
+
+def _is_cache(cls: type) -> bool:
+    """Whether this is a cache of Transformers, or the part of one that stands for a layer."""
+    module: Any = sys.modules.get("transformers.cache_utils")
+    parts = [getattr(module, name, None) for name in ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin")]
+    known = tuple(part for part in parts if isinstance(part, type))
+    return issubclass(cls, known) or (cls.__module__.startswith("transformers.") and cls.__name__.endswith("Cache"))
+
+
+def _restore_cache(cls: type, fields: Mapping[str, Any]) -> Any:
+    """An object with these attributes; the device and dtype that a layer notes are those of its tensors."""
+    restored: Any = object.__new__(cls)
+    tensor = next((value for value in fields.values() if hasattr(value, "dtype")), None)
+    noted = {} if tensor is None else {"device": getattr(tensor, "device", None), "dtype": tensor.dtype}
+    vars(restored).update(noted | dict(fields))
+    return restored

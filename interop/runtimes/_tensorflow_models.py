@@ -16,7 +16,12 @@ from interop.structure import Constant, Leaf, Node, Structure, fill
 
 tf = require("tensorflow", "to run a TensorFlow model")
 
-__all__ = ["live_function"]
+__all__ = ["MissingExampleError", "live_function"]
+
+
+class MissingExampleError(InputError):
+    """A model in memory does not say what it takes, and no example call was given."""
+
 
 _PLAIN = (type(None), bool, int, float, str)
 _TRACING_ERRORS = (ValueError, TypeError, tf.errors.OpError)
@@ -159,7 +164,7 @@ def _call_of(model: Any, inputs: Any, *, free_batch: bool = True) -> _Call:
     if declared is None and inputs is not None:
         return _example_call(function, _parameters_of(function), inputs, free_batch)
     if declared is None:
-        raise InputError(
+        raise MissingExampleError(
             f"{_name_of(model)} does not say what it takes; give its tf.function an input_signature, or an example: inputs="
         )
     args, kwargs = declared
@@ -179,7 +184,9 @@ def _keras_call(model: Any, inputs: Any, free_batch: bool) -> _Call:
     shapes = model.get_build_config() or {}
     shapes = shapes.get("shapes_dict") or {"input_shape": shapes.get("input_shape")}
     if not model.built or None in shapes.values():
-        raise InputError(f"{_name_of(model)} was never called and does not say what it takes; give an example: inputs=")
+        raise MissingExampleError(
+            f"{_name_of(model)} was never called and does not say what it takes; give an example: inputs="
+        )
     args = tuple(_from_shapes(shape, model.input_dtype) for shape in shapes.values())
     return _Call(model, args, parameters=parameters, output_names=names)
 

@@ -57,6 +57,7 @@ _EXPRESSION = (
 )  # fmt: skip
 _GUARD = (*_EXPRESSION, ast.Subscript, ast.Attribute)
 _GUARD_METHODS = frozenset({"size", "stride", "storage_offset", "dim", "shape", "ndim"})
+_GUARD_NAMES = frozenset({"L", "abs", "max", "min"})  # guards are Python, where expressions are sympy
 
 
 def load_archive(path: Path, *, allow_pickle: bool = False, allow_native_code: bool = False) -> Any:
@@ -297,7 +298,7 @@ def _require_guard(path: Path, text: str) -> None:
         if isinstance(node, ast.Attribute):
             known = node.attr in _GUARD_METHODS
         elif isinstance(node, ast.Name):
-            known = node.id == "L" or node.id in _FUNCTIONS
+            known = node.id in _GUARD_NAMES or node.id in _FUNCTIONS
         elif isinstance(node, ast.Call):
             known = isinstance(node.func, (ast.Attribute, ast.Name))
         else:

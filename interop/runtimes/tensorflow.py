@@ -16,6 +16,7 @@ from interop.errors import ConversionError, InteropError, ModelFileError
 from interop.extras import require
 from interop.frameworks import convert
 from interop.runtimes._base import Accepted, Runtime, owner_of
+from interop.runtimes._keras_file import is_keras_file, load_keras
 from interop.runtimes._packed import expand, items_of, pack, unpack
 from interop.runtimes._stored import read_signature
 from interop.runtimes._tensorflow_models import live_function
@@ -67,22 +68,25 @@ class TensorFlowRuntime(Runtime):
 
     @classmethod
     def open(cls, model: Any, *, signature: str = "serving_default", inputs: Any = None) -> TensorFlowRuntime:
-        """Load a SavedModel folder, or wrap what is in memory.
+        """Load a SavedModel folder or a Keras archive, or wrap what is in memory.
 
         Args:
-            model: path of a SavedModel; what ``tf.saved_model.load`` gave; a Keras model, a ``tf.function`` or a ``tf.Module``
-                that can be called; or a ``tf.Module`` with ``serving_signature() -> ConcreteFunction`` and, optionally,
-                ``interop_metadata`` and ``signatures_to_save() -> {signature: ConcreteFunction}``.
+            model: path of a SavedModel or of a ``.keras`` file; what ``tf.saved_model.load`` gave; a Keras model, a
+                ``tf.function`` or a ``tf.Module`` that can be called; or a ``tf.Module`` with ``serving_signature() ->
+                ConcreteFunction`` and, optionally, ``interop_metadata`` and ``signatures_to_save() -> {signature:
+                ConcreteFunction}``.
             signature: which of its signatures to call.
             inputs: an example call, for a live model that does not say what it takes: a tensor, a tuple of arguments or a dict.
 
         Raises:
-            ModelFileError: no SavedModel, a damaged one, or one without that signature.
+            ModelFileError: no SavedModel or Keras archive, a damaged one, or one without that signature.
             InputError: a live model that does not say what it takes.
         """
         if not isinstance(model, (str, os.PathLike)):
             return cls._wrap(model, signature, inputs)
         path = Path(model)
+        if is_keras_file(path):
+            return cls._wrap(load_keras(path), signature, inputs, path)
         try:
             root = tf.saved_model.load(str(path))
         except (tf.errors.OpError, OSError, ValueError, KeyError, AttributeError) as error:
@@ -91,7 +95,7 @@ class TensorFlowRuntime(Runtime):
         return cls(root, function, _metadata_of(signature, _read_metadata(path)), path)
 
     @classmethod
-    def _wrap(cls, model: Any, signature: str, inputs: Any) -> TensorFlowRuntime:
+    def _wrap(cls, model: Any, signature: str, inputs: Any, path: Path | None = None) -> TensorFlowRuntime:
         metadata = getattr(model, "interop_metadata", None)
         if callable(getattr(model, "serving_signature", None)):
             known = {**getattr(model, "signatures_to_save", dict)(), "serving_default": model.serving_signature()}
@@ -100,7 +104,7 @@ class TensorFlowRuntime(Runtime):
         if isinstance(getattr(model, "signatures", None), Mapping):
             return cls(model, _choose(model.signatures, signature, "the SavedModel in memory"), metadata)
         function, found = live_function(model, inputs)
-        return cls(model, function, found)
+        return cls(model, function, found, path)
 
     @property
     def concrete(self) -> tuple[Any, Any, Mapping[str, str], Mapping[str, str]]:

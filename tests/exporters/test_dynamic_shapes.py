@@ -34,6 +34,22 @@ def test_auto_makes_dim_0_of_all_inputs_one_symbol():
     ]
 
 
+class TakesMore(nn.Module):
+    def forward(self, x, **more):
+        return x + more["scale"] * more["factor"]
+
+
+@pytest.mark.parametrize("dims", ["auto", {"x": {0: "batch"}, "scale": {0: "batch"}}])
+def test_an_argument_out_of_the_further_keywords_may_be_dynamic(dims):
+    model = TakesMore()
+    example = {"x": torch.ones(3, 4), "scale": torch.ones(3, 4), "factor": 2}
+    exported = export_model(model, "onnx", inputs=example, dynamic_shapes=dims)
+    assert _shapes(exported) == [("batch", 4), ("batch", 4)]
+    x, scale = torch.randn(6, 4), torch.randn(6, 4)
+    torch.testing.assert_close(exported(x=x, scale=scale, factor=2), x + 2 * scale)
+    assert "forward" not in vars(model)
+
+
 def test_auto_leaves_an_input_without_the_batch_alone():
     exported = export_model(Add(), "onnx", inputs=(torch.ones(3, 4), torch.ones(1, 4)))
     assert _shapes(exported) == [("batch", 4), (1, 4)]

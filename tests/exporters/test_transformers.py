@@ -66,6 +66,18 @@ def test_model_of_text_and_images_gets_both():
     assert kwargs["input_ids"].shape[0] == kwargs["pixel_values"].shape[0]
 
 
+def test_a_mask_is_among_the_inputs_only_where_the_captured_model_needs_one():
+    sizes = {"vocab_size": 64, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    plain = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes)).eval()
+    config = transformers.SwitchTransformersConfig(**sizes, num_decoder_layers=1, num_experts=2)
+    masked = transformers.SwitchTransformersForConditionalGeneration(config).eval()
+    assert "attention_mask" not in find_example_inputs(plain, None, None, "onnx")[1]
+    found = find_example_inputs(masked, None, None, "onnx")[1]
+    assert {"input_ids", "decoder_input_ids", "attention_mask"} <= set(found)
+    assert found["attention_mask"].shape == found["input_ids"].shape and bool(found["attention_mask"].all())
+    assert not torch.compiler.is_compiling()
+
+
 def test_patches_of_transformers_are_gone_after_an_export():
     before = torch.nn.functional.scaled_dot_product_attention, torch.where, torch.Tensor.view
     export_model(transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)).eval(), "onnx", verify=False)

@@ -259,7 +259,17 @@ def test_debug_shows_the_traceback_with_the_same_status(capsys: pytest.CaptureFi
         (["export", "net.py:net", "--to", "onyx", "--out", "o"], "no format is called 'onyx'", "onnx, tensorflow"),
         (["export", "net.py:net", "--to", "onnx", "--out", "x.npz"], "cannot write to x.npz", "--out"),
         (["export", "net.py:net", "--to", "onnx", "--out", "/proc/o"], "cannot write to /proc/o", "--out"),
-        (["export", "good.onnx", "--to", "onnx", "--out", "o"], "is not a torch model", "file.py:attribute"),
+        (["export", "good.onnx", "--to", "onnx", "--out", "."], "good.onnx is the model itself", "--name"),
+        (["export", "good.onnx", "--to", "onnx", "--out", "o", "--opset", "18"], "keeps its own", "leave it out"),
+        (
+            ["export", "good.onnx", "--to", "onnx", "--out", "o", "--dynamic", "x:0=n"],
+            "torch models only",
+            "leave it out",
+        ),
+        (["export", "good.onnx", "--to", "torch", "--out", "o", "--inputs", "wrong.npz"], "missing ['x']", "inspect"),
+        (["export", "cut.onnx", "--to", "torch", "--out", "o"], "truncated", "interop inspect"),
+        (["export", "folder", "--to", "onnx", "--out", "o"], "is not a model that can be exported", "export --help"),
+        (["export", "none.keras", "--to", "onnx", "--out", "o"], "no file none.keras", "file.py:attribute"),
         (["export", "net.py:net", "--to", "onnx", "--out", "o", "--dynamic", "x"], "--dynamic x", "x:0=batch"),
         (["export", "net.py:net", "--to", "tensorflow", "--out", "o", "--opset", "18"], "--opset 18", "leave it out"),
         (

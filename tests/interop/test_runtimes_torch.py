@@ -472,10 +472,18 @@ def test_graphs_call_operators_only(archive, tmp_path, target):
         interop.load(edited(archive, tmp_path / "m.pt2", edit))
 
 
-@pytest.mark.parametrize("guard", ["__import__('os').mkdir('x')", "L['x'].__class__", "exec('1')", "L.pop('x')"])
+@pytest.mark.parametrize(
+    "guard", ["__import__('os').mkdir('x')", "L['x'].__class__", "exec('1')", "L.pop('x')", "max(eval('1'), 1)"]
+)
 def test_guards_compare_shapes_only(archive, tmp_path, guard):
     with pytest.raises(ModelFileError, match="arithmetic on sizes"):
         interop.load(edited(archive, tmp_path / "m.pt2", lambda model: model.__setitem__("guards_code", [guard])))
+
+
+def test_guards_may_compare_the_largest_of_sizes(archive, tmp_path):
+    guard = "max(1, L['x'].size()[0]) == min(L['x'].size()[0], abs(64))"
+    path = edited(archive, tmp_path / "m.pt2", lambda model: model.__setitem__("guards_code", [guard]))
+    assert interop.load(path).name == "torch"
 
 
 def test_specs_import_nothing(archive, tmp_path, monkeypatch):

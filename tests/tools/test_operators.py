@@ -11,7 +11,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from exporters.tensorflow import ops as _ops  # noqa: F401  # fills the table
-from exporters.tensorflow._table import TABLE, lower
+from exporters.tensorflow._table import TABLE
+from exporters.torch._recurrent import DOMAIN as OWN
+from exporters.torch._table import TABLE as TORCH
 from tests.node_suite import __main__ as suite
 from tests.node_suite import cases
 from tests.node_suite.pool import Outcome
@@ -33,11 +35,14 @@ def test_page_is_that_of_the_table(found):
 
 def test_every_entry_and_every_current_onnx_operator_has_a_row(found):
     rows = {(row.domain, row.operator): row.how for row in found}
-    for entry in TABLE.entries():
-        key = (entry.domain or "ai.onnx", entry.operator)
-        if key == ("ai.onnx", "SimplifiedLayerNormalization"):  # ONNX Runtime's, in ONNX's domain by mistake
-            continue
-        assert "entry" in rows[key], key
+    both = {(row.domain, row.operator): row.torch for row in found}
+    for table, texts in ((TABLE, rows), (TORCH, both)):
+        for entry in table.entries():
+            key = (entry.domain or "ai.onnx", entry.operator)
+            if key == ("ai.onnx", "SimplifiedLayerNormalization"):  # ONNX Runtime's, in ONNX's domain by mistake
+                continue
+            if entry.domain != OWN:
+                assert "entry" in texts[key], key
     for schema in onnx.defs.get_all_schemas():
         if not schema.deprecated:
             assert (schema.domain or "ai.onnx", schema.name) in rows
@@ -49,6 +54,9 @@ def test_rows_say_which_opsets_are_served_and_how(found):
     assert rows["ai.onnx", "Abs"] == f"entry 13 to {newest}"
     assert rows["ai.onnx", "LayerNormalization"].endswith(f" 17 to {newest}")  # new in opset 17
     assert rows["com.microsoft", "FusedMatMul"] == "entry 1"
+    torch = {(row.domain, row.operator): row.torch for row in found}
+    assert torch["com.microsoft", "GroupQueryAttention"] == "entry 1"
+    assert torch["ai.onnx.ml", "ZipMap"].startswith("**missing** 1 to")  # whose values are maps
 
 
 def test_an_operator_without_an_entry_is_missing_or_has_a_body(monkeypatch):
@@ -62,7 +70,8 @@ def test_an_operator_without_an_entry_is_missing_or_has_a_body(monkeypatch):
 
     newest = onnx.defs.onnx_opset_version()
     without("Abs", "LessOrEqual", "Less", "Upsample")
-    assert operators._row("", "Abs") == Row("ai.onnx", "Abs", f"**missing** 13 to {newest}")
+    missing = f"**missing** 13 to {newest}"
+    assert operators._row("", "Abs") == Row("ai.onnx", "Abs", missing, missing)
     assert "needs more" in operators._row("", "LessOrEqual").how  # its body is made of Less, Equal and Or
     assert operators._row("", "Upsample").how.startswith("not in opset 13 and later")  # deprecated by opset 10
     monkeypatch.undo()
@@ -70,9 +79,10 @@ def test_an_operator_without_an_entry_is_missing_or_has_a_body(monkeypatch):
     assert operators._row("", "LessOrEqual").how == f"function body 13 to {newest}"
 
 
-def test_a_page_is_stale_when_an_entry_is_added(monkeypatch):
-    monkeypatch.setattr(TABLE, "_entries", dict(TABLE._entries))
-    lower("BrandNew", domain="com.microsoft")(lambda x: x)
+@pytest.mark.parametrize("table", [TABLE, TORCH], ids=["tensorflow", "torch"])
+def test_a_page_is_stale_when_an_entry_is_added(table, monkeypatch):
+    monkeypatch.setattr(table, "_entries", dict(table._entries))
+    table.lower("BrandNew", domain="com.microsoft")(lambda x: x)
     assert operators.rows() != operators.rows_of_page(operators.PAGE.read_text(encoding="utf-8"))
 
 
@@ -100,11 +110,11 @@ def test_counts_follow_the_failures(three_cases):
     table = operators.counts({"node/two": "wrong", "node/gone": "wrong"})
     assert table == {("ai.onnx", "Neg"): Count(2, 1), ("ai.onnx", "Abs"): Count(2, 1)}
     tried = {("ai.onnx", "Neg"): [Tried("float32"), Tried("int8", "wrong")]}
-    text = operators.page({"node/two": "wrong"}, "so it says", tried)
-    assert "Of the 3 cases of ONNX's backend suite, 2 pass; so it says." in text
-    newest = onnx.defs.onnx_opset_version()
-    assert f"| Neg | entry 13 to {newest} | float32; not int8 | 2 | 1 |" in text
-    assert f"| Acos | entry 13 to {newest} | | | |" in text
+    text = operators.page({"node/two": "wrong"}, {}, "so it says", tried)
+    assert "Of the 3 cases of ONNX's backend suite, 2 pass in TensorFlow and 3 in torch;\nso it says." in text
+    served = f"entry 13 to {onnx.defs.onnx_opset_version()}"
+    assert f"| Neg | {served} | {served} | float32; not int8 | 2 | 1 | 2 |" in text
+    assert f"| Acos | {served} | {served} | | | | |" in text
     assert operators.dtypes_of_page(text) == {("ai.onnx", "Neg"): "float32; not int8"}
 
 

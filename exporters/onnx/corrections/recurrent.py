@@ -116,6 +116,10 @@ def packed_rnn(
 ) -> Any:
     """``nn.LSTM``, ``nn.GRU`` or ``nn.RNN`` of a packed sequence, which torch.export does not follow."""
     rows = op.Cast(lengths, to=ir.DataType.INT32)
+    if len(params) > (4 if has_biases else 2) * layers * (2 if bidirectional else 1):
+        inside = _inside(data, lengths)
+        output, *finals = _projected_layers(data, (hidden, cell), params, layers, bidirectional, inside)
+        return output, *finals
     states = [hidden, cell] if kind == "lstm" else [hidden]
     results = _layers(kind, data, rows, states, params, layers, bidirectional)
     return results if kind == "lstm" else (*results, op.Identity(cell))
@@ -138,23 +142,38 @@ def projected_lstm(
 ) -> Any:
     """``nn.LSTM(proj_size=...)``: ONNX's LSTM has no projection, so each direction of a layer is a Scan."""
     value = op.Transpose(data, perm=[1, 0, 2]) if batch_first else data
-    directions = 2 if bidirectional else 1
+    value, *finals = _projected_layers(value, (hidden, cell), params, layers, bidirectional)
+    return op.Transpose(value, perm=[1, 0, 2]) if batch_first else value, *finals
+
+
+def _inside(data: Any, lengths: Any) -> Any:
+    """(time, batch, 1): whether a step of a row is before its end."""
+    zero, one = op.Constant(value_int=0), op.Constant(value_int=1)
+    steps = op.Range(zero, op.Squeeze(op.Shape(data, start=0, end=1)), one)
+    rows = op.Cast(op.Unsqueeze(lengths, op.Constant(value_ints=[0, 2])), to=ir.DataType.INT64)
+    return op.Less(op.Unsqueeze(steps, op.Constant(value_ints=[1, 2])), rows)
+
+
+def _projected_layers(
+    value: Any, states: Sequence[Any], params: Sequence[Any], layers: int, two_ways: bool, inside: Any = None
+) -> Any:
+    """As ``_layers``; where a step is not ``inside`` its row, states stay as they are and the output is 0."""
+    directions = 2 if two_ways else 1
     each = len(params) // (layers * directions)
     finals: list[tuple[Any, Any]] = []
     for layer in range(layers):
         outputs = []
         for way in range(directions):
             number = layer * directions + way
-            states = [op.Gather(state, op.Constant(value_int=number), axis=0) for state in (hidden, cell)]
-            output, last = _projected_direction(value, states, params[number * each :][:each], reverse=way == 1)
+            first = [op.Gather(state, op.Constant(value_int=number), axis=0) for state in states]
+            output, last = _projected_direction(value, first, params[number * each :][:each], way == 1, inside)
             outputs.append(output)
             finals.append(last)
         value = op.Concat(*outputs, axis=-1) if directions > 1 else outputs[0]
-    result = op.Transpose(value, perm=[1, 0, 2]) if batch_first else value
-    return result, *(_stacked([last[which] for last in finals]) for which in (0, 1))
+    return value, *(_stacked([last[which] for last in finals]) for which in (0, 1))
 
 
-def _projected_direction(value: Any, states: list[Any], weights: Sequence[Any], reverse: bool) -> Any:
+def _projected_direction(value: Any, states: list[Any], weights: Sequence[Any], reverse: bool, inside: Any) -> Any:
     into, again, *biases, projection = weights
     gates = op.MatMul(value, op.Transpose(into, perm=[1, 0]))
     for bias in biases:
@@ -168,12 +187,17 @@ def _projected_direction(value: Any, states: list[Any], weights: Sequence[Any], 
         kept = tape.op("Mul", [opened[1], before[1]])
         cell = tape.op("Add", [kept, tape.op("Mul", [opened[0], tape.op("Tanh", [new])])])
         shown = tape.op("Mul", [opened[2], tape.op("Tanh", [cell])])
-        return [tape.op("MatMul", [shown, turned[1]]), cell]
+        made = [tape.op("MatMul", [shown, turned[1]]), cell]
+        return [tape.op("Where", [elements[1], *pair]) for pair in zip(made, before)] if len(elements) > 1 else made
 
     for state in states:
         state.type = ir.TensorType(into.dtype)
-    finals, stacked = scan(step, states, [Sequenced(gates, 0, into.dtype, 3)], reverse=reverse)
-    return stacked[0], finals
+    read = [Sequenced(gates, 0, into.dtype, 3)]
+    read += [] if inside is None else [Sequenced(inside, 0, ir.DataType.BOOL, 3)]
+    finals, stacked = scan(step, states, read, reverse=reverse)
+    if inside is None:
+        return stacked[0], finals
+    return op.Where(inside, stacked[0], op.Constant(value=ir.tensor(0, dtype=into.dtype))), finals
 
 
 def project(data: Any, hx: Any, params: Any, *rest: Any) -> Any:

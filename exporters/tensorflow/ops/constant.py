@@ -7,8 +7,9 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from exporters._graph.contrib import MICROSOFT
 from exporters.tensorflow._table import lower
-from exporters.tensorflow._tensors import RefusedError, shape_of, tf_dtype
+from exporters.tensorflow._tensors import RefusedError, np_dtype, shape_of, tf_dtype
 
 
 @lower("Identity")
@@ -83,6 +84,11 @@ def range(start, limit, delta, *, stash_type=1):  # noqa: A001  # lowerings carr
     first, last, step = (tf.cast(bound, work) for bound in (start, limit, delta))
     count = tf.maximum(tf.math.ceil((last - first) / step), 0)
     return tf.cast(first + tf.cast(tf.range(tf.cast(count, tf.int64)), work) * step, start.dtype)
+
+
+@lower("Range", domain=MICROSOFT, static=("delta",))
+def range_of_runtime(start, limit, delta=None):
+    return range(start, limit, np.array(1, np_dtype(start).numpy) if delta is None else delta)
 
 
 def _scalar(bound):

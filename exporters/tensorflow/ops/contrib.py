@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from exporters._graph.contrib import FLOAT32_MIN_EPSILON, MICROSOFT
 from exporters.tensorflow._table import lower
 from exporters.tensorflow._tensors import RefusedError, rank_of, shape_of
-
-MICROSOFT = "com.microsoft"
-FLOAT32_MIN_EPSILON = 9.999999960041972e-13
-"""1e-12 as float32, the default of the skip and embedding normalisations."""
 
 
 @lower("Gelu", domain=MICROSOFT)

@@ -7,24 +7,13 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from exporters._graph.contrib import HIDDEN, MICROSOFT
 from exporters.tensorflow._attention import Mask, attend, merge_heads, product, rotate, split_heads
 from exporters.tensorflow._table import lower
 from exporters.tensorflow._tensors import RefusedError, rank_of, shape_of, static_shape
 
-MICROSOFT = "com.microsoft"
-HIDDEN = -10000.0
-"""What ONNX Runtime adds to the score of a hidden key by default."""
 
-
-def _refuse(**given):
-    """Refuse what is given and not expressed here."""
-    if names := [name for name, value in given.items() if value is not None and not isinstance(value, int | str)]:
-        raise RefusedError(f"it uses {', '.join(names)}")
-    if names := [name for name, value in given.items() if value is not None and value not in (0, -1, "NONE")]:
-        raise RefusedError(f"it sets {', '.join(names)}")
-
-
-@lower("RotaryEmbedding", domain=MICROSOFT)
+@lower("RotaryEmbedding", domain=MICROSOFT, unused=("is_packed_batching",))
 def rotary_embedding(
     input,
     position_ids,
@@ -37,7 +26,6 @@ def rotary_embedding(
     rotary_embedding_dim=None,
     scale=None,
 ):
-    _refuse(is_packed_batching=is_packed_batching)
     packed = rank_of(input) == 3
     x = input
     if packed:
@@ -57,7 +45,12 @@ def _rotated(x, positions, cos_cache, sin_cache, interleaved, width):
     return tf.concat([rotate(x[..., :width], cos, sin, interleaved), x[..., width:]], -1)
 
 
-@lower("MultiHeadAttention", domain=MICROSOFT, takes=("outputs",))
+@lower(
+    "MultiHeadAttention",
+    domain=MICROSOFT,
+    takes=("outputs",),
+    unused=("past_sequence_length", "cache_indirection"),
+)
 def multi_head_attention(
     query,
     key=None,
@@ -76,7 +69,6 @@ def multi_head_attention(
     unidirectional=0,
     outputs=1,
 ):
-    _refuse(past_sequence_length=past_sequence_length, cache_indirection=cache_indirection)
     if outputs > 3:
         raise RefusedError("its scores are asked for, which are not expressed")
     q, k, v = _heads(query, key, value, bias, num_heads)
@@ -133,7 +125,22 @@ def _attend(q, k, v, mask, scale, softcap):
     return merge_heads(result)
 
 
-@lower("GroupQueryAttention", domain=MICROSOFT, takes=("outputs",))
+UNUSED = (
+    "head_sink",
+    "k_scale",
+    "v_scale",
+    "q_norm_weight",
+    "k_norm_weight",
+    "query_seqlens",
+    "k_quant_type",
+    "v_quant_type",
+    "sliding_window_cache",
+    "qk_output",
+    "smooth_softmax",
+)
+
+
+@lower("GroupQueryAttention", domain=MICROSOFT, takes=("outputs",), unused=UNUSED)
 def group_query_attention(
     query,
     key,
@@ -172,10 +179,6 @@ def group_query_attention(
     v_quant_type="NONE",
     outputs=1,
 ):
-    _refuse(head_sink=head_sink, k_scale=k_scale, v_scale=v_scale, q_norm_weight=q_norm_weight,
-            k_norm_weight=k_norm_weight, query_seqlens=query_seqlens, k_quant_type=k_quant_type,
-            v_quant_type=v_quant_type, sliding_window_cache=sliding_window_cache, qk_output=qk_output,
-            smooth_softmax=smooth_softmax)  # fmt: skip
     q, k, v = _grouped_heads(query, key, value, num_heads, kv_num_heads)
     length = shape_of(q, tf.int32)[2]
     total = tf.reshape(tf.cast(total_sequence_length, tf.int32), [])

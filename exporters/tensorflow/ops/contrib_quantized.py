@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from exporters._graph.contrib import MICROSOFT
 from exporters.tensorflow._quantized import (
     dequantize,
     dynamic_quantize,
@@ -18,8 +19,6 @@ from exporters.tensorflow._quantized import (
 from exporters.tensorflow._table import lower
 from exporters.tensorflow._tensors import RefusedError, rank_of, shape_of, tf_dtype
 from interop.dtypes import dtype_of
-
-MICROSOFT = "com.microsoft"
 
 
 @lower("QuantizeLinear", domain=MICROSOFT, static=("y_zero_point",))

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from exporters._graph.contrib import MICROSOFT
 from exporters.tensorflow._convolutions import convolve, transpose_convolve
 from exporters.tensorflow._layout import channels_first, channels_last, transpose
 from exporters.tensorflow._table import lower
@@ -76,6 +77,36 @@ def conv_transpose(
         cut = _cut_to(sizes, window, extra, output_shape[-window.rank :], auto_pad == "SAME_UPPER")
     cut = [(begin, end - more) for (begin, end), more in zip(cut, extra)]
     return _finish(transpose_convolve(x, _spatial_first(_wide(W)), window, cut, group), B, X.dtype)
+
+
+@lower("ConvTransposeWithDynamicPads", domain=MICROSOFT, static=("Pads",))
+def conv_transpose_with_dynamic_pads(
+    X,
+    W,
+    Pads=None,
+    B=None,
+    *,
+    auto_pad="NOTSET",
+    dilations=None,
+    group=1,
+    kernel_shape=None,
+    output_padding=None,
+    strides=None,
+):
+    if Pads is not None and not isinstance(Pads, np.ndarray):
+        raise RefusedError("its pads are known when it runs only")
+    return conv_transpose(
+        X,
+        W,
+        B,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        output_padding=output_padding,
+        pads=None if Pads is None else Pads.tolist(),
+        strides=strides,
+    )
 
 
 def _cut_to(sizes, window, extra, wanted, upper):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import tensorflow as tf
 
+from exporters._graph.support_vectors import pair_weights, pairs_of
 from exporters.tensorflow._labels import index_of, labels_at, transform_scores, two_scores
 from exporters.tensorflow._table import lower
 from exporters.tensorflow._tensors import RefusedError, rank_of, shape_of
@@ -235,7 +234,7 @@ def svm_classifier(
     kernels = _kernel(
         x, np.array(support_vectors, np.float32).reshape([sum(vectors_per_class), -1]), kernel_type, kernel_params
     )
-    scores = _linear(kernels, _pair_weights(coefficients, vectors_per_class), len(rho), rho)
+    scores = _linear(kernels, pair_weights(coefficients, vectors_per_class), len(rho), rho)
     index = tf.argmax(_votes(scores > 0, classes), -1)
     if prob_a:
         scores = _coupled(_pair_chances(scores, prob_a, prob_b), classes)
@@ -246,25 +245,9 @@ def svm_classifier(
     return labels_at(index, classlabels_ints, classlabels_strings), tf.cast(shown, tf.float32)
 
 
-def _pairs(classes):
-    return list(itertools.combinations(range(classes), 2))
-
-
-def _pair_weights(coefficients, per_class):
-    """For each pair of classes the weights of all support vectors, most of them zero."""
-    starts = np.cumsum([0, *per_class])
-    given = np.array(coefficients, np.float32).reshape([-1, starts[-1]])
-    pairs = _pairs(len(per_class))
-    weights = np.zeros([len(pairs), starts[-1]], np.float32)
-    for row, (i, j) in zip(weights, pairs):
-        row[starts[i] : starts[i + 1]] = given[j - 1, starts[i] : starts[i + 1]]
-        row[starts[j] : starts[j + 1]] = given[i, starts[j] : starts[j + 1]]
-    return weights
-
-
 def _votes(first_wins, classes):
     """How many of the pairs each class wins."""
-    pairs = np.array(_pairs(classes))
+    pairs = pairs_of(classes)
     first, second = (np.eye(classes, dtype=np.float32)[pairs[:, side]] for side in (0, 1))
     won = tf.cast(first_wins, tf.float32)
     return tf.matmul(won, first) + tf.matmul(1 - won, second)
@@ -279,7 +262,7 @@ def _pair_chances(scores, prob_a, prob_b):
 
 def _coupled(chances, classes):
     """The class probabilities that fit pairwise ones best (Wu, Lin and Weng 2004, equation 21), solved exactly."""
-    pairs = np.array(_pairs(classes))
+    pairs = pairs_of(classes)
     size = classes + 1
     first, second = pairs[:, 0], pairs[:, 1]
     one, other = chances, 1 - chances

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from exporters._graph.trees import AGGREGATES, TRANSFORMS, forest_of_ensemble, forest_of_nodes, leaf_table
 from exporters.tensorflow._labels import labels_at, transform_scores, two_scores
 from exporters.tensorflow._table import lower
-from exporters.tensorflow._trees import AGGREGATES, MEMBER, Forest, aggregate, forest_of_nodes, leaf_table, walk
+from exporters.tensorflow._trees import aggregate, walk
 
 ML = "ai.onnx.ml"
 SUM = 1
-TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 @lower("TreeEnsemble", domain=ML)
@@ -36,41 +36,15 @@ def tree_ensemble(
     tree_roots,
 ):
     inner, leaves = len(nodes_modes), len(leaf_weights)
-
-    def with_leaves(values, filling):
-        return np.concatenate([np.asarray(values), np.asarray(filling)])
-
-    own = np.arange(inner, inner + leaves)
-    yes = np.asarray(nodes_truenodeids) + inner * np.asarray(nodes_trueleafs)
-    no = np.asarray(nodes_falsenodeids) + inner * np.asarray(nodes_falseleafs)
-    forest = Forest(
-        features=with_leaves(nodes_featureids, np.zeros(leaves, np.int64)),
-        splits=with_leaves(nodes_splits, np.zeros(leaves, nodes_splits.dtype)),
-        modes=with_leaves(nodes_modes, np.zeros(leaves, nodes_modes.dtype)),
-        yes=with_leaves(yes, own),
-        no=with_leaves(no, own),
-        missing=with_leaves(nodes_missing_value_tracks_true or np.zeros(inner), np.zeros(leaves)),
-        members=_members(nodes_modes, membership_values, inner + leaves),
-        roots=np.asarray(tree_roots),
-    )
+    forest = forest_of_ensemble(
+        leaves, nodes_featureids, nodes_splits, nodes_modes, membership_values, nodes_missing_value_tracks_true,
+        (nodes_truenodeids, nodes_trueleafs), (nodes_falsenodeids, nodes_falseleafs), tree_roots,
+    )  # fmt: skip
     how = AGGREGATES[aggregate_function]
     targets = n_targets or max(leaf_targetids) + 1
-    entries = list(zip(range(inner, inner + leaves), leaf_targetids, leaf_weights))
-    table = leaf_table(inner + leaves, targets, entries, how, X.dtype.as_numpy_dtype)
+    own = range(inner, inner + leaves)
+    table = leaf_table((inner + leaves, targets), own, leaf_targetids, leaf_weights, how, X.dtype.as_numpy_dtype)
     return transform_scores(aggregate(table, walk(forest, X), how), TRANSFORMS[post_transform])
-
-
-def _members(modes, values, rows):
-    """The sets of the nodes that test for membership, in the order of the nodes; each ends with a NaN."""
-    places = np.flatnonzero(np.asarray(modes) == MEMBER)
-    if values is None or not len(places):
-        return None
-    ends = np.flatnonzero(np.isnan(values))
-    sets = np.split(values, ends + 1)[: len(places)]
-    table = np.full([rows, max(map(len, sets))], np.nan)
-    for place, members in zip(places, sets):
-        table[place, : len(members)] = members
-    return table
 
 
 @lower("TreeEnsembleRegressor", domain=ML)
@@ -113,13 +87,8 @@ def tree_ensemble_regressor(
     X = _floats(X)
     weights = target_weights if target_weights_as_tensor is None else target_weights_as_tensor
     places = [rows[key] for key in zip(target_treeids, target_nodeids)]
-    table = leaf_table(
-        len(nodes_modes),
-        n_targets or max(target_ids) + 1,
-        list(zip(places, target_ids, weights)),
-        aggregate_function,
-        X.dtype.as_numpy_dtype,
-    )
+    shape = len(nodes_modes), n_targets or max(target_ids) + 1
+    table = leaf_table(shape, places, target_ids, weights, aggregate_function, X.dtype.as_numpy_dtype)
     result = _with_base(aggregate(table, walk(forest, X), aggregate_function), base_values, base_values_as_tensor)
     return tf.cast(transform_scores(result, post_transform), tf.float32)
 
@@ -167,9 +136,8 @@ def tree_ensemble_classifier(
     binary = len(set(class_ids)) == 1 and len(labels) <= 2
     columns = [0] * len(class_ids) if binary else class_ids
     places = [rows[key] for key in zip(class_treeids, class_nodeids)]
-    entries = list(zip(places, columns, weights))
-    width = 1 if binary else len(labels)
-    table = leaf_table(len(nodes_modes), width, entries, "SUM", X.dtype.as_numpy_dtype)
+    shape = len(nodes_modes), 1 if binary else len(labels)
+    table = leaf_table(shape, places, columns, weights, "SUM", X.dtype.as_numpy_dtype)
     scores = _with_base(aggregate(table, walk(forest, X), "SUM"), base_values, base_values_as_tensor)
     scores = tf.cast(scores, tf.float32)
     if not binary:

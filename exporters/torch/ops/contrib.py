@@ -8,12 +8,9 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from exporters._graph.contrib import FLOAT32_MIN_EPSILON, MICROSOFT
 from exporters.torch._table import lower
 from exporters.torch._values import HALVES, RefusedError
-
-MICROSOFT = "com.microsoft"
-FLOAT32_MIN_EPSILON = 9.999999960041972e-13
-"""1e-12 as float32, the default of the skip and embedding normalisations."""
 
 
 @lower("Gelu", domain=MICROSOFT)

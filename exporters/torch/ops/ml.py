@@ -1,12 +1,13 @@
-"""The operators of ai.onnx.ml: encoders, scalers, linear models and trees."""
+"""The operators of ai.onnx.ml beside the trees: encoders, scalers, linear models and support vector machines."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
+from exporters._graph.support_vectors import pair_weights, pairs_of
+from exporters.torch._labels import labels_at, transform_scores, two_scores
 from exporters.torch._table import lower
-from exporters.torch._trees import AGGREGATES, Forest, leaf_sums, leaves_of
 from exporters.torch._values import RefusedError, is_string, tensor_to_array
 
 ML = "ai.onnx.ml"
@@ -128,68 +129,146 @@ def scaler(X, *, offset=None, scale=None):
     return X * torch.tensor(scale, device=X.device) if scale else X
 
 
-def transformed(scores, kind):
-    """Scores after ``post_transform``."""
-    if kind == "NONE":
-        return scores
-    if kind == "LOGISTIC":
-        return torch.sigmoid(scores)
-    if kind == "SOFTMAX":
-        return torch.softmax(scores, -1)
-    if kind == "SOFTMAX_ZERO":
-        kept = torch.where(scores == 0, float("-inf"), scores)
-        return torch.nan_to_num(torch.softmax(kept, -1))
-    return torch.special.ndtri((scores + 1) / 2) if kind == "PROBIT" else scores
+def _rows(x):
+    """The samples as rows of floats; a single one may come as a vector."""
+    x = x if x.dtype == torch.float64 else x.float()
+    return x[None] if x.ndim == 1 else x
+
+
+def _linear(x, coefficients, outputs, intercepts):
+    weights = torch.tensor(coefficients, dtype=x.dtype, device=x.device).reshape(outputs, -1)
+    return torch.nn.functional.linear(x, weights, torch.tensor(intercepts).to(x) if intercepts else None)
 
 
 @lower("LinearRegressor", domain=ML)
 def linear_regressor(X, *, coefficients=None, intercepts=None, post_transform="NONE", targets=1):
-    weights = torch.tensor(coefficients, dtype=torch.float32).reshape(targets, -1)
-    scores = X.float() @ weights.T + (torch.tensor(intercepts) if intercepts else 0)
-    return transformed(scores, post_transform)
+    return transform_scores(_linear(_rows(X), coefficients, targets, intercepts), post_transform).float()
 
 
-TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-"""The post transforms of TreeEnsemble, by number."""
-
-
-@lower("TreeEnsemble", domain=ML)
-def tree_ensemble(
+@lower("LinearClassifier", domain=ML)
+def linear_classifier(
     X,
     *,
-    aggregate_function=1,
-    leaf_targetids,
-    leaf_weights,
-    membership_values=None,
-    n_targets=None,
-    nodes_falseleafs,
-    nodes_falsenodeids,
-    nodes_featureids,
-    nodes_hitrates=None,
-    nodes_missing_value_tracks_true=None,
-    nodes_modes,
-    nodes_splits,
-    nodes_trueleafs,
-    nodes_truenodeids,
-    post_transform=0,
-    tree_roots,
+    classlabels_ints=None,
+    classlabels_strings=None,
+    coefficients,
+    intercepts=None,
+    multi_class=0,
+    post_transform="NONE",
 ):
-    """Leaves stand behind the inner nodes, so that one number says where a sample is."""
-    inner, leaves = len(nodes_modes), len(leaf_weights)
-    own = np.arange(inner, inner + leaves)
-    forest = Forest(
-        features=np.concatenate([np.asarray(nodes_featureids), np.zeros(leaves, np.int64)]),
-        splits=np.concatenate([np.asarray(nodes_splits), np.zeros(leaves, np.asarray(nodes_splits).dtype)]),
-        modes=np.concatenate([np.asarray(nodes_modes), np.full(leaves, 255)]),
-        yes=np.concatenate([np.asarray(nodes_truenodeids) + inner * np.asarray(nodes_trueleafs), own]),
-        no=np.concatenate([np.asarray(nodes_falsenodeids) + inner * np.asarray(nodes_falseleafs), own]),
-        missing=np.concatenate([np.asarray(nodes_missing_value_tracks_true or [0] * inner), np.zeros(leaves)]),
-        members=membership_values,
-        roots=np.asarray(tree_roots),
-    )
-    targets = n_targets or max(leaf_targetids) + 1
-    table = np.zeros([inner + leaves, targets], np.asarray(leaf_weights).dtype)
-    used = np.zeros([inner + leaves, targets], bool)
-    table[own, leaf_targetids], used[own, leaf_targetids] = leaf_weights, True
-    scores = leaf_sums(table, used, leaves_of(forest, X), AGGREGATES[aggregate_function])
-    return transformed(scores.to(X.dtype), TRANSFORMS[post_transform])
+    x = _rows(X)
+    classes = len(classlabels_ints or classlabels_strings or [])
+    outputs = len(coefficients) // x.shape[1]
+    scores = _linear(x, coefficients, outputs, intercepts)
+    if outputs == 1 and classes == 2:
+        scores = torch.cat([-scores, scores], -1)
+        outputs = 2
+    scores = transform_scores(scores, post_transform).float()
+    if outputs > 1:
+        return labels_at(scores.argmax(-1), classlabels_ints, classlabels_strings), scores
+    index = (scores[:, 0] >= (0.0 if post_transform == "NONE" else 0.5)).to(torch.int64)
+    integers = [0, *classlabels_ints] if classlabels_ints else None
+    return labels_at(index, integers, ["", *classlabels_strings] if classlabels_strings else None), scores
+
+
+def _kernel(x, vectors, kernel_type, kernel_params):
+    """The kernel of samples ``[batch, features]`` and support vectors ``[vectors, features]``."""
+    gamma, shift, degree = kernel_params or (0.0, 0.0, 0.0)
+    if kernel_type == "RBF":
+        return torch.exp(-gamma * (x[:, None] - vectors).square().sum(-1))
+    products = x @ vectors.T
+    if kernel_type == "LINEAR":
+        return products
+    if kernel_type == "POLY":
+        return (gamma * products + shift) ** int(degree)
+    if kernel_type == "SIGMOID":
+        return torch.tanh(gamma * products + shift)
+    raise RefusedError(f"kernel_type {kernel_type!r} is not LINEAR, POLY, RBF or SIGMOID")
+
+
+def _vectors(support_vectors, count, like):
+    return torch.tensor(support_vectors, dtype=torch.float32).reshape(count, -1).to(like)
+
+
+@lower("SVMRegressor", domain=ML)
+def svm_regressor(
+    X,
+    *,
+    coefficients=None,
+    kernel_params=None,
+    kernel_type="LINEAR",
+    n_supports=0,
+    one_class=0,
+    post_transform="NONE",
+    rho=None,
+    support_vectors=None,
+):
+    x = _rows(X)
+    if n_supports:
+        x = _kernel(x, _vectors(support_vectors, n_supports, x), kernel_type, kernel_params)
+    result = _linear(x, coefficients, 1, None) + rho[0]
+    if one_class:
+        result = torch.where(result > 0, 1.0, -1.0)
+    return transform_scores(result, post_transform).float()
+
+
+@lower("SVMClassifier", domain=ML)
+def svm_classifier(
+    X,
+    *,
+    classlabels_ints=None,
+    classlabels_strings=None,
+    coefficients=None,
+    kernel_params=None,
+    kernel_type="LINEAR",
+    post_transform="NONE",
+    prob_a=None,
+    prob_b=None,
+    rho=None,
+    support_vectors=None,
+    vectors_per_class=None,
+):
+    x = _rows(X)
+    classes = max(len(classlabels_ints or classlabels_strings or []), 1)
+    if not vectors_per_class:
+        scores = _linear(x, coefficients, classes, None) + rho[0]
+        shown = transform_scores(scores, post_transform).float()
+        return labels_at(scores.argmax(-1), classlabels_ints, classlabels_strings), shown
+    kernels = _kernel(x, _vectors(support_vectors, sum(vectors_per_class), x), kernel_type, kernel_params)
+    scores = _linear(kernels, pair_weights(coefficients, vectors_per_class), len(rho), rho)
+    index = _votes(scores > 0, classes).argmax(-1)
+    if prob_a:
+        scores = _coupled(_pair_chances(scores, prob_a, prob_b), classes)
+    if len(rho) == 1 and not prob_a:
+        shown = two_scores(scores, post_transform, probabilities=False)
+    else:
+        shown = transform_scores(scores, post_transform)
+    return labels_at(index, classlabels_ints, classlabels_strings), shown.float()
+
+
+def _votes(first_wins, classes):
+    """How many of the pairs each class wins."""
+    first, second = (torch.eye(classes)[torch.from_numpy(side)].to(first_wins.device) for side in pairs_of(classes).T)
+    won = first_wins.float()
+    return won @ first + (1 - won) @ second
+
+
+def _pair_chances(scores, prob_a, prob_b):
+    """The probability that the first class of each pair wins."""
+    raw = 1 - torch.sigmoid(scores * torch.tensor(prob_a).to(scores) + torch.tensor(prob_b).to(scores))
+    return torch.clamp(raw, 1e-7, 1 - 1e-7)
+
+
+def _coupled(chances, classes):
+    """The class probabilities that fit pairwise ones best (Wu, Lin and Weng 2004, equation 21), solved exactly."""
+    size = classes + 1
+    first, second = (torch.eye(size)[torch.from_numpy(side)].to(chances) for side in pairs_of(classes).T)
+    one, other = chances, 1 - chances
+    outer = first[:, :, None] * second[:, None, :]
+    cross = torch.einsum("bp,pij->bij", -one * other, outer + outer.transpose(1, 2))
+    diagonal = other.square() @ first + one.square() @ second
+    border = torch.zeros(size, size).to(chances)
+    border[-1, :-1] = border[:-1, -1] = 1  # the probabilities add up to one
+    system = cross + torch.diag_embed(diagonal) + border
+    wanted = torch.eye(size)[-1].to(chances).expand(chances.shape[0], size)
+    return torch.linalg.solve(system, wanted)[:, :-1]

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from exporters import CaptureError, export_model
+from exporters.onnx._frozen import find_untried, noted_places
 
 
 class Calls(nn.Module):
@@ -40,6 +41,10 @@ def many(x):
     if x.shape[0] < 60:
         return x * 2
     return x - 1
+
+
+def very_many(x):
+    return x * 2 if x.shape[0] * 8 <= 16000 else x - 1
 
 
 def loop(x):
@@ -79,7 +84,7 @@ def shrink(x):
 
 FROZEN = {
     function.__name__: function
-    for function in (branch, one_row, odd, many, loop, comprehension, cut, split, chunk, shrink)
+    for function in (branch, one_row, odd, many, very_many, loop, comprehension, cut, split, chunk, shrink)
 }
 """Each computes something else at another number of rows."""
 
@@ -119,6 +124,29 @@ def test_a_size_taken_as_an_int_stays_dynamic_by_the_second_strategy():
     for rows in (2, 4, 7):
         x = torch.randn(rows, 3)
         assert torch.equal(exported(x), cut(x))
+
+
+def beyond(x):
+    return x * 2 if x.shape[0] < 100_000 else x - 1
+
+
+def test_a_branch_at_a_size_too_large_to_try_is_said():
+    exported = export_model(Calls(beyond), "onnx", inputs=torch.randn(4, 3), verify=False)
+    assert exported.signature.inputs[0].shape == ("batch", 3)
+    (notice,) = [notice for notice in exported.notices if "not tried" in notice]
+    assert _line_in(notice) in _lines(beyond) and "batch < 100000" in notice
+    limited = {"x": {0: torch.export.Dim("rows", max=5000)}}
+    exported = export_model(Calls(beyond), "onnx", inputs=torch.randn(4, 3), dynamic_shapes=limited, verify=False)
+    assert not any("not tried" in notice for notice in exported.notices)
+
+
+def test_a_run_that_the_weights_make_long_is_not_tried_but_said():
+    with noted_places():
+        rows = {"x": {0: torch.export.Dim.AUTO}}
+        program = torch.export.export(Calls(very_many), (torch.randn(4, 3),), dynamic_shapes=rows)
+    heavy = nn.Sequential(Calls(very_many), nn.Linear(1 << 20, 1 << 20, bias=False, device="meta"))
+    assert [each.size for each in find_untried(program, heavy, {})] == [2001]
+    assert not list(find_untried(program, Calls(very_many), {}))
 
 
 def harmless_branch(x):
@@ -180,6 +208,28 @@ def test_a_branch_on_two_dims_is_found():
         )
 
 
+class Related(nn.Module):
+    """Sizes that are related in the example alone: 4 and 5."""
+
+    def forward(self, x, y):
+        if x.shape[0] + 1 == y.shape[0]:
+            x = x * 1
+        if x.shape[0] > 4:
+            if y.shape[0] != 5:
+                raise ValueError("y has five rows")
+            return x - 1
+        return x * 2
+
+    def dynamic_shapes(self):
+        return {"x": {0: "a"}, "y": {0: "b"}}
+
+
+def test_a_size_is_also_tried_alone_where_the_capture_took_another_to_follow_it():
+    exported = export_model(Related(), "onnx", inputs=(torch.ones(4, 3), torch.ones(5, 3)), verify=False)
+    assert exported.signature.inputs[0].shape == (4, 3)
+    assert any("takes another path where it is 5" in notice for notice in exported.notices)
+
+
 def test_the_model_and_the_random_state_are_left_alone():
     class Counts(nn.Module):
         def __init__(self):
@@ -221,6 +271,22 @@ def test_a_draft_is_taken_where_it_is_asked_for_and_says_what_it_assumes():
     exported = export_model(ByValue(), "onnx", inputs=torch.ones(4, 3), options={"draft": True}, verify=False)
     assert torch.equal(exported(torch.ones(2, 3)), torch.full((2, 3), 2.0))
     assert any(f"test_frozen.py:{BY_VALUE}" in notice and "draft" in notice for notice in exported.notices)
+
+
+def test_an_argument_that_the_model_makes_itself_only_in_eager_is_asked_for():
+    class Masks(nn.Module):
+        def forward(self, x, mask=None):
+            if mask is None and not torch.compiler.is_compiling():
+                mask = torch.ones(x.shape[0])
+            return x * mask[:, None]
+
+    with pytest.raises(
+        CaptureError, match=r"`return x \* mask\[:, None\]`.*is_compiling.*give the argument that is None"
+    ):
+        export_model(Masks(), "onnx", inputs=torch.ones(4, 3))
+    x = torch.randn(4, 3)
+    exported = export_model(Masks(), "onnx", inputs=(x, torch.ones(4)))
+    assert torch.equal(exported(x, torch.zeros(4)), x * 0)
 
 
 def test_the_first_error_is_the_one_that_is_shown():

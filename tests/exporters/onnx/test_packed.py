@@ -18,6 +18,8 @@ CELLS = {
     "gru": nn.GRU(3, 4, bias=False),
     "tanh": nn.RNN(3, 4, batch_first=True, bidirectional=True),
     "relu": nn.RNN(3, 4, nonlinearity="relu"),
+    "projected": nn.LSTM(3, 5, 2, batch_first=True, bidirectional=True, proj_size=2),
+    "projected without biases": nn.LSTM(3, 5, bias=False, proj_size=4),
 }
 
 
@@ -90,12 +92,6 @@ class Mixes(nn.Module):
 def test_a_mean_over_the_tokens_of_a_packed_sequence_is_refused_with_the_line():
     with pytest.raises(CaptureError, match=r"mean.*test_packed\.py:\d+.*pad_packed_sequence"):
         export_model(Mixes(), "onnx", inputs=(torch.ones(2, 4, 3), torch.tensor([4, 2])), dynamic_shapes=None)
-
-
-def test_packing_an_lstm_with_a_projection_is_refused_with_the_line():
-    model = Reads(nn.LSTM(3, 4, proj_size=2), True).eval()
-    with pytest.raises(CaptureError, match=r"proj_size.*test_packed\.py:\d+"):
-        export_model(model, "onnx", inputs=_inputs(model, 2, 4, [4, 2]), dynamic_shapes=None)
 
 
 def test_packed_sequences_still_need_the_help(monkeypatch):

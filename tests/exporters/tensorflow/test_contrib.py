@@ -237,3 +237,17 @@ def test_matmul_n_bits_with_an_order_of_groups_and_a_bias():
     inputs = [random(3, size), pack(weight, 4), scales, None, order, random(rows)]
     attributes = {"K": size, "N": rows, "bits": 4, "block_size": block}
     check("MatMulNBits", inputs, attributes, constants=(1, 2, 4, 5), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("constants", [(), (0, 1, 2)])
+def test_range(constants):
+    for bounds in ([2, 9, 3], [9, 2, -2], [2, 2, 1]):
+        check("Range", [np.array(bound) for bound in bounds], constants=constants)
+    check("Range", [scalar(0.5), scalar(2.0), scalar(0.25)], constants=constants)
+    check("Range", [np.array(2), np.array(5)], constants=constants[:2])  # in steps of one
+
+
+def test_conv_transpose_with_dynamic_pads():
+    x, w, pads = random(2, 4, 5, 6), random(4, 3, 3, 2), np.array([1, 0, 2, 1])
+    inputs = [x, w, pads, random(3)]
+    check("ConvTransposeWithDynamicPads", inputs, {"strides": [2, 1]}, constants=(1, 2), rtol=1e-4, atol=1e-5)

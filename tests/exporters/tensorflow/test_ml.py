@@ -5,39 +5,18 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper
 
 from exporters.tensorflow._convert import lower_model
 from exporters.tensorflow._tensors import RefusedError
 from exporters.tensorflow.ops.ml import cast_map, dict_vectorizer, zip_map
+from tests.exporters.ml_models import FLOAT, HOLES, INT64, STRING, WORDS, X, classifier, ml_model, trees
 from tests.exporters.tensorflow._graphs import check_model, run_runtime, run_tensorflow
 
-RANDOM = np.random.default_rng(5)
-X = RANDOM.normal(size=(6, 4)).astype(np.float32)
-FLOAT, INT64, STRING, DOUBLE = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING, TensorProto.DOUBLE
-
-
-def _model(operator, inputs, outputs, opset=3, **attributes):
-    names = [f"x{i}" for i in range(len(inputs))]
-    given = [
-        helper.make_tensor_value_info(
-            name, helper.np_dtype_to_tensor_dtype(x.dtype), [f"{name}{i}" for i in range(x.ndim - 1)] + [x.shape[-1]]
-        )
-        for name, x in zip(names, inputs)
-    ]
-    made = [helper.make_tensor_value_info(f"y{i}", dtype, None) for i, dtype in enumerate(outputs)]
-    node = helper.make_node(operator, names, [value.name for value in made], domain="ai.onnx.ml", **attributes)
-    graph = helper.make_graph([node], "g", given, made)
-    return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", opset)], ir_version=10
-    )
+RANDOM = np.random.default_rng(6)
 
 
 def _agree(operator, inputs, outputs, opset=3, rtol=1e-4, **attributes):
-    check_model(_model(operator, inputs, outputs, opset, **attributes), list(inputs), rtol=rtol)
-
-
-WORDS = np.array([["b", "a", "?"], ["c", "a", "b"]], object)
+    check_model(ml_model(operator, inputs, outputs, opset, **attributes), list(inputs), rtol=rtol)
 
 
 def test_label_encoder_maps_between_all_types():
@@ -119,7 +98,7 @@ def test_support_vector_machines(kernel):
 def test_support_vector_machine_gives_probabilities(classes):
     vectors = RANDOM.normal(size=(6, 4))
     pairs = classes * (classes - 1) // 2
-    model = _model(
+    model = ml_model(
         "SVMClassifier",
         [X],
         [INT64, FLOAT],
@@ -141,23 +120,6 @@ def test_support_vector_machine_gives_probabilities(classes):
     np.testing.assert_array_equal(labels, wanted)
 
 
-def _trees():
-    """Two trees over four features, and what their leaves give."""
-    return {
-        "nodes_treeids": [0] * 5 + [1] * 3,
-        "nodes_nodeids": [0, 1, 2, 3, 4, 0, 1, 2],
-        "nodes_featureids": [0, 2, 0, 0, 0, 3, 0, 0],
-        "nodes_values": [0.1, -0.2, 0.0, 0.0, 0.0, 0.3, 0.0, 0.0],
-        "nodes_modes": ["BRANCH_LEQ", "BRANCH_GT", "LEAF", "LEAF", "LEAF", "BRANCH_LT", "LEAF", "LEAF"],
-        "nodes_truenodeids": [1, 2, 0, 0, 0, 1, 0, 0],
-        "nodes_falsenodeids": [4, 3, 0, 0, 0, 2, 0, 0],
-        "nodes_missing_value_tracks_true": [0, 1, 0, 0, 0, 1, 0, 0],
-    }
-
-
-HOLES = np.where(X > 1, np.float32(np.nan), X)
-
-
 @pytest.mark.parametrize("how", ["SUM", "AVERAGE", "MIN", "MAX"])
 def test_tree_ensemble_regressor_aggregates(how):
     _agree(
@@ -171,25 +133,13 @@ def test_tree_ensemble_regressor_aggregates(how):
         target_weights=[1.0, 2.0, -3.0, 4.0, 0.5, 0.25, -1.0, 8.0],
         base_values=[10.0, 20.0],
         aggregate_function=how,
-        **_trees(),
+        **trees(),
     )
-
-
-def _classifier(ids, **attributes):
-    weights = attributes.pop("weights", [0.7, 0.2, 0.4, 0.1, 0.9])
-    return {
-        "class_treeids": [0, 0, 0, 1, 1],
-        "class_nodeids": [2, 3, 4, 1, 2],
-        "class_ids": ids,
-        "class_weights": weights,
-        **_trees(),
-        **attributes,
-    }
 
 
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
 def test_tree_ensemble_classifier_of_many_classes(transform):
-    options = _classifier([0, 1, 2, 1, 0], post_transform=transform)
+    options = classifier([0, 1, 2, 1, 0], post_transform=transform)
     _agree("TreeEnsembleClassifier", [HOLES], [INT64, FLOAT], classlabels_int64s=[3, 4, 5], **options)
     _agree("TreeEnsembleClassifier", [HOLES], [STRING, FLOAT], classlabels_strings=["a", "b", "c"], **options)
 
@@ -197,7 +147,7 @@ def test_tree_ensemble_classifier_of_many_classes(transform):
 @pytest.mark.parametrize("weights", [[0.4, 0.1, 0.2, 0.05, 0.5], [0.7, -0.9, 0.4, -0.6, 0.5]])
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC"])  # ONNX Runtime leaves the softmax of two classes out
 def test_tree_ensemble_classifier_of_two_classes(weights, transform):
-    options = _classifier([0] * 5, weights=weights, post_transform=transform)
+    options = classifier([0] * 5, weights=weights, post_transform=transform)
     _agree("TreeEnsembleClassifier", [HOLES], [INT64, FLOAT], classlabels_int64s=[0, 1], **options)
 
 

@@ -293,7 +293,7 @@ def test_save_refuses_another_suffix_and_leaves_nothing(tmp_path):
 
 def test_save_reads_what_it_wrote(tmp_path, monkeypatch):
     exported = export_model(model_of(FLATTEN), "torch", verify=False)
-    monkeypatch.setattr(torch.export, "save", lambda program, path: path.write_bytes(b"PK\x03\x04 and no more"))
+    monkeypatch.setattr(torch.export, "save", lambda program, path, **_: path.write_bytes(b"PK\x03\x04 and no more"))
     with pytest.raises(TranslationError, match="cannot read again"):
         exported.save(tmp_path / "flatten.pt2")
     assert list(tmp_path.iterdir()) == []
