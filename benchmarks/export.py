@@ -3,8 +3,9 @@
     python -m benchmarks.export [--models resnet50 bert ...] [--rounds 5]
 
 Both run in turns in one process, without verification, from the model in memory to the graph in memory; the figures are
-medians. Both have the same dynamic dims: the batch, and for Transformers the sequence, which ``export_model`` takes by itself. The peak of memory is measured in a process of its own for each side, as what it adds to the
-model itself, in multiples of the model's weights.
+medians. Both have the same dynamic dims: the batch, and for Transformers the sequence, which ``export_model`` takes by itself. The
+peak of memory is measured in a process of its own for each side, as what it adds to the model itself, in multiples of the model's
+weights.
 """
 
 from __future__ import annotations
