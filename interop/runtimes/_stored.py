@@ -9,7 +9,7 @@ from typing import Any
 
 from interop.errors import InteropError
 from interop.signature import Signature, TensorSpec
-from interop.structure import Node, Structure
+from interop.structure import Leaf, Node, Structure
 
 __all__ = ["read_signature"]
 
@@ -68,7 +68,14 @@ def _check_node(structure: Structure | None) -> None:
     if not all(isinstance(key, (str, int, float, bool, type(None))) for key in structure.keys):
         raise ValueError("a key is a string or a number")
     for child in structure.children:
+        if isinstance(child, Node) and child.kind == "length" and not _counts(child, structure):
+            raise ValueError("a length is that of a tensor beside it")
         _check_node(child)
+
+
+def _counts(length: Node, parent: Node) -> bool:
+    fields = dict(zip(parent.keys, parent.children))
+    return len(length.keys) == 1 and isinstance(fields.get(length.keys[0]), Leaf)
 
 
 def _contradiction(stored: Signature, graph: Signature) -> str | None:

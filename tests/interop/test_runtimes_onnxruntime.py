@@ -466,6 +466,18 @@ def _changed(**change) -> str:
     return json.dumps(nested_signature().to_json() | change)
 
 
+def _with_length(keys) -> str:
+    """Results with a length of something that is no tensor beside it."""
+    children = [{"leaf": name} for name in ("total", "p0", "p1")]
+    return _changed(
+        results={
+            "object": [*children, {"length": [], "keys": keys}],
+            "keys": ["total", "p0", "p1", "length"],
+            "type": "",
+        }
+    )
+
+
 HOSTILE += [
     _changed(inputs=[{"name": "x", "dtype": "float32", "shape": ["rows", 3]}]),
     _changed(outputs=[{"name": n, "dtype": "int64", "shape": ["rows", 3]} for n in ("total", "p0", "p1")]),
@@ -483,6 +495,9 @@ HOSTILE += [
     _changed(arguments={"tuple": [{"leaf": "x"}, {"leaf": "x"}]}),
     _changed(keywords={"dict": [{"leaf": "x"}], "keys": [1]}),
     _changed(parameter_names=7),
+    _with_length([]),
+    _with_length(["nowhere"]),
+    _with_length(["length"]),
 ]
 
 
