@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ from zoo.families import FAMILIES
 __all__ = ["write_page"]
 
 TITLES = {
-    "onnx": 'export_model(model, "onnx")',
-    "tensorflow": 'export_model(model, "tensorflow")',
-    "bare": "torch.onnx.export",
-    "transformers": "transformers.exporters",
-    "unpatched": 'export_model(model, "onnx"), unpatched',
+    "onnx": '`export_model(model, "onnx")`',
+    "tensorflow": '`export_model(model, "tensorflow")`',
+    "bare": "`torch.onnx.export`",
+    "transformers": "`transformers.exporters`",
+    "unpatched": '`export_model(model, "onnx")`, unpatched',
 }
 Results = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
@@ -45,7 +46,7 @@ def _summary(results: Results, rows: Any) -> str:
     for column, title in TITLES.items():
         found = [results[row.name][column] for row in rows if column in results[row.name]]
         exported = sum(item["exported"] for item in found)
-        lines.append(f"| `{title}` | {len(found)} | {exported} | {sum(item['parity'] for item in found)} |")
+        lines.append(f"| {title} | {len(found)} | {exported} | {sum(item['parity'] for item in found)} |")
     return "\n".join(lines) + "\n\n"
 
 
@@ -78,10 +79,11 @@ def _reasons(results: Results, rows: Any) -> str:
             if (item := results[row.name].get(column)) is not None and not item["parity"]
         ]
         if lines:
-            parts.append(f"## Why not: `{title}`\n\n" + "\n".join(lines) + "\n")
+            parts.append(f"## Why not: {title}\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
 def _plain(text: str) -> str:
     """A reason on one line, without markup that a page would act on."""
+    text = re.sub(r"\x1b?\[\d+m", "", text)
     return text.replace("|", "\\|").replace("<", "&lt;")[:300]
