@@ -97,7 +97,7 @@ def test_page_runs(page, tmp_path):
     """In a process of its own: pages start clusters and choose where runs are tracked."""
     script = tmp_path / "page.py"
     script.write_text("\n".join([BEFORE[page], *map(_kept, _blocks(page))]), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"}  # no token in the user's home
     done = subprocess.run(
         [sys.executable, script.name], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

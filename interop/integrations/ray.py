@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from interop.errors import InputError, InteropError
-from interop.extras import require
+from interop.extras import loaded, require
 from interop.parity.report import CaseResult, ParityReport
 
 __all__ = ["Job", "check_many", "cluster", "merge_reports"]
@@ -156,8 +156,10 @@ def cluster(ray: Any, address: str | None, cpus: int | None) -> Iterator[None]:
         if address is None:
             for name, value in _LOCAL_ENVIRONMENT.items():
                 os.environ.setdefault(name, value)
+            _look_anew_for_tokens()
             ray.init("local", num_cpus=cpus, object_store_memory=STORE_BYTES, include_dashboard=False, **quiet)
         else:
+            _look_anew_for_tokens()
             ray.init(address, **quiet)
         yield
     finally:
@@ -165,6 +167,15 @@ def cluster(ray: Any, address: str | None, cpus: int | None) -> Iterator[None]:
         for name, before in known.items():
             if before is None:
                 os.environ.pop(name, None)
+        _look_anew_for_tokens()
+
+
+def _look_anew_for_tokens() -> None:
+    """Let Ray read RAY_AUTH_MODE and the token again: it remembers those of the last cluster of this process."""
+    raylet: Any = loaded("ray._raylet")
+    with contextlib.suppress(AttributeError):  # a Ray without tokens
+        raylet.Config.initialize("")
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _gather(ray: Any, todo: Iterator[Job], submit: Any) -> Iterator[tuple[int, str, ParityReport]]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -49,8 +50,16 @@ def _ray(*arguments: str, temporary: str) -> subprocess.Popen[bytes]:
 
 @pytest.fixture(scope="module")
 def address():
-    """A head node of its own, started as an administrator would."""
+    """A head node of its own that wants a token, started as an administrator would."""
     temporary = tempfile.mkdtemp(prefix="ray")  # a short path: Ray's sockets lie in it
+    (Path(temporary) / "token").write_text("0123456789abcdef" * 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN_PATH", str(Path(temporary) / "token"))
+        yield from _head(temporary)
+
+
+def _head(temporary: str) -> Iterator[str]:
     port = _free_port()
     size = str(100 << 20)
     head = _ray(
@@ -107,6 +116,16 @@ def test_checks_run_on_it_twice_and_it_stays(address, place):
         report = check_many([job], address=address)
         assert report.passed and len(report.cases) == 1, report.summary
         assert not ray.is_initialized()
+
+
+def test_a_cluster_of_its_own_does_not_change_how_this_process_logs_in(address, place, monkeypatch):
+    """Ray remembers, for the whole process, whether the first cluster wanted a token."""
+    inputs, _ = _call(5)
+    job = Job(f"{place / 'nets.py'}:build", (str(place / "net.onnx"),), "one", {"inputs": inputs})
+    with monkeypatch.context() as patch:
+        patch.delenv("RAY_AUTH_MODE")  # the one for a single check wants none
+        assert check_many([job], cpus=1).passed
+    assert check_many([job], address=address).passed
 
 
 def test_a_model_is_served_on_it(address, place):
