@@ -78,10 +78,7 @@ def export_model(
     with _undisturbed(model) as was_training:
         request = _request(model, format, inputs, kwargs, dynamic_shapes, chosen)
         artifact = exporter.export(request)
-        notices = (*_mode_notice(was_training), *artifact.notices)
-        for notice in notices:
-            logger.info("%s", notice)
-        exported = ExportedModel(artifact, notices)
+        exported = ExportedModel(artifact, _logged((*_mode_notice(was_training), *artifact.notices)))
         if verify:
             exported.parity = _verify(request, exported)
     if path is not None:
@@ -95,6 +92,12 @@ def _undisturbed(model: Any) -> Iterator[bool]:
         require("torch", "to export a PyTorch model")
     with kept_random_state(), kept_buffers(model), evaluation_mode(model) as was_training:
         yield was_training
+
+
+def _logged(notices: tuple[str, ...]) -> tuple[str, ...]:
+    for notice in notices:
+        logger.info("%s", notice)
+    return notices
 
 
 def _mode_notice(was_training: bool) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ __all__ = [
     "NEQ",
     "TRANSFORMS",
     "Forest",
+    "both_labels",
+    "class_columns",
     "forest_of_ensemble",
     "forest_of_nodes",
     "leaf_table",
@@ -193,3 +195,18 @@ def leaf_table(
     table = np.full(shape, start, dtype)
     combine.at(table, (np.asarray(rows), np.asarray(columns)), np.asarray(weights, dtype))
     return table
+
+
+def class_columns(class_ids: Sequence[int], classes: int) -> tuple[bool, Sequence[int]]:
+    """Whether one score stands for two classes, and the column of the score that each weight adds to."""
+    binary = len(set(class_ids)) == 1 and classes <= 2
+    return binary, [0] * len(class_ids) if binary else class_ids
+
+
+def both_labels(
+    numbers: Sequence[int] | None, texts: Sequence[str] | None
+) -> tuple[Sequence[int] | None, Sequence[str] | None]:
+    """The labels of a classifier; where there is one, it stands for the second class, and the first is 0 or empty."""
+    if len(numbers or texts or ()) != 1:
+        return numbers, texts
+    return [0, *numbers] if numbers else None, ["", *texts] if texts else None

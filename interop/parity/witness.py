@@ -145,9 +145,7 @@ class RuntimeWitness:
         """The model with its constants moved by rounding, where it is a quantised file: see ``interop.parity.quantized``."""
         if self._moved is None or self._moved[0] != seed:
             self._moved = seed, []
-            with contextlib.suppress(
-                InteropError
-            ):  # a constant that says a size: then it is measured as any other model
+            with contextlib.suppress(InteropError):  # a constant says a size: it is measured as any other model
                 self._moved[1].extend(map(RuntimeWitness, moved_versions(self.path or self._origin, seed)))
         return self._moved[1]
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from exporters._graph.contrib import HIDDEN, MICROSOFT
+from exporters._graph.contrib import GROUP_QUERY_UNUSED, HIDDEN, MICROSOFT, MULTI_HEAD_UNUSED
 from exporters.tensorflow._attention import Mask, attend, merge_heads, product, rotate, split_heads
 from exporters.tensorflow._table import lower
 from exporters.tensorflow._tensors import RefusedError, rank_of, shape_of, static_shape
@@ -49,7 +49,7 @@ def _rotated(x, positions, cos_cache, sin_cache, interleaved, width):
     "MultiHeadAttention",
     domain=MICROSOFT,
     takes=("outputs",),
-    unused=("past_sequence_length", "cache_indirection"),
+    unused=MULTI_HEAD_UNUSED,
 )
 def multi_head_attention(
     query,
@@ -125,22 +125,7 @@ def _attend(q, k, v, mask, scale, softcap):
     return merge_heads(result)
 
 
-UNUSED = (
-    "head_sink",
-    "k_scale",
-    "v_scale",
-    "q_norm_weight",
-    "k_norm_weight",
-    "query_seqlens",
-    "k_quant_type",
-    "v_quant_type",
-    "sliding_window_cache",
-    "qk_output",
-    "smooth_softmax",
-)
-
-
-@lower("GroupQueryAttention", domain=MICROSOFT, takes=("outputs",), unused=UNUSED)
+@lower("GroupQueryAttention", domain=MICROSOFT, takes=("outputs",), unused=GROUP_QUERY_UNUSED)
 def group_query_attention(
     query,
     key,

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from exporters._graph.trees import AGGREGATES, TRANSFORMS, forest_of_ensemble, forest_of_nodes, leaf_table
+from exporters._graph.trees import (
+    AGGREGATES,
+    TRANSFORMS,
+    both_labels,
+    class_columns,
+    forest_of_ensemble,
+    forest_of_nodes,
+    leaf_table,
+)
 from exporters.tensorflow._labels import labels_at, transform_scores, two_scores
 from exporters.tensorflow._table import lower
 from exporters.tensorflow._trees import aggregate, walk
@@ -133,8 +141,7 @@ def tree_ensemble_classifier(
     X = _floats(X)
     weights = class_weights if class_weights_as_tensor is None else class_weights_as_tensor
     labels = classlabels_int64s or classlabels_strings or []
-    binary = len(set(class_ids)) == 1 and len(labels) <= 2
-    columns = [0] * len(class_ids) if binary else class_ids
+    binary, columns = class_columns(class_ids, len(labels))
     places = [rows[key] for key in zip(class_treeids, class_nodeids)]
     shape = len(nodes_modes), 1 if binary else len(labels)
     table = leaf_table(shape, places, columns, weights, "SUM", X.dtype.as_numpy_dtype)
@@ -146,10 +153,7 @@ def tree_ensemble_classifier(
         positive = min(weights) >= 0
         index = tf.cast(scores[:, 0] > (0.5 if positive else 0.0), tf.int64)
         shown = two_scores(scores, post_transform, probabilities=positive)
-    if len(labels) == 1:  # the one label stands for the second class
-        classlabels_int64s = [0, *classlabels_int64s] if classlabels_int64s else None
-        classlabels_strings = ["", *classlabels_strings] if classlabels_strings else None
-    return labels_at(index, classlabels_int64s, classlabels_strings), shown
+    return labels_at(index, *both_labels(classlabels_int64s, classlabels_strings)), shown
 
 
 def _floats(x):

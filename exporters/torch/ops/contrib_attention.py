@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from exporters._graph.contrib import HIDDEN, MICROSOFT
+from exporters._graph.contrib import GROUP_QUERY_UNUSED, HIDDEN, MICROSOFT, MULTI_HEAD_UNUSED
 from exporters.torch._attention import attend, hidden_bias, merge_heads, rotate, split_heads
 from exporters.torch._table import lower
 from exporters.torch._values import RefusedError, number
@@ -48,7 +48,7 @@ def _rotated(x, positions, cos_cache, sin_cache, interleaved, width):
     "MultiHeadAttention",
     domain=MICROSOFT,
     takes=("outputs",),
-    unused=("past_sequence_length", "cache_indirection"),
+    unused=MULTI_HEAD_UNUSED,
 )
 def multi_head_attention(
     query,
@@ -115,22 +115,13 @@ def _padding(mask, keys, dtype, filling):
     return torch.where(mask > 0, torch.zeros([], dtype=dtype, device=mask.device), filling)
 
 
-UNUSED = (
-    "head_sink",
-    "k_scale",
-    "v_scale",
-    "q_norm_weight",
-    "k_norm_weight",
-    "query_seqlens",
-    "k_quant_type",
-    "v_quant_type",
-    "sliding_window_cache",
-    "qk_output",
-    "smooth_softmax",
+@lower(
+    "GroupQueryAttention",
+    domain=MICROSOFT,
+    static=("total_sequence_length",),
+    takes=("outputs",),
+    unused=GROUP_QUERY_UNUSED,
 )
-
-
-@lower("GroupQueryAttention", domain=MICROSOFT, static=("total_sequence_length",), takes=("outputs",), unused=UNUSED)
 def group_query_attention(
     query,
     key,
