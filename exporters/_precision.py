@@ -5,15 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 import interop
 from exporters._request import ExportRequest
 from exporters._samples import sample_batches
 from exporters.errors import OptionsError, TranslationError
 from interop import Runtime, Signature
 
-__all__ = ["PRECISIONS", "bound", "check_options", "example_of", "measured"]
+__all__ = ["PRECISIONS", "bound", "check_options", "example_of", "measured", "reaches_mark"]
 
 PRECISIONS = ("float32", "float16", "int8")
+
+_MARK = 1e4
+"""What masks add to scores to hide them goes from here (-1e4, -1e9, the lowest float) to minus infinity."""
+_STEPS = 255
+
+
+def reaches_mark(scale: Any) -> bool:
+    """Whether a range that int8 covers in such steps holds the mark of a mask, beside which other values are all the same.
+
+    Args:
+        scale: one or several scales; an activation's, not a weight's.
+    """
+    return not np.max(scale) * _STEPS < _MARK  # not a number is one too
 
 
 def check_options(precision: str, representative: Any) -> None:

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx import numpy_helper
 
 import interop
-from exporters._precision import bound, example_of, measured
+from exporters._precision import bound, example_of, measured, reaches_mark
 from exporters._request import ExportRequest
 from exporters.errors import TranslationError
 from exporters.onnx._artifact import SINGLE_FILE_BYTES, OnnxArtifact
@@ -99,6 +100,8 @@ def _int8(model: ir.Model, batches: Sequence[Mapping[str, Any]]) -> ir.Model:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     proto = ir.to_proto(model)
+    for number, node in enumerate(proto.graph.node):
+        node.name = node.name or f"{node.op_type}_{number}"  # the tools leave a node alone by its name
     large = proto.ByteSize() > SINGLE_FILE_BYTES
     with tempfile.TemporaryDirectory() as folder:
         prepared, target = Path(folder) / "prepared.onnx", Path(folder) / "int8.onnx"
@@ -106,17 +109,34 @@ def _int8(model: ir.Model, batches: Sequence[Mapping[str, Any]]) -> ir.Model:
         quant_pre_process(
             proto, prepared, skip_optimization=True, skip_symbolic_shape=True, save_as_external_data=large
         )
+        common: dict[str, Any] = {"per_channel": True, "use_external_data_format": large}
         if batches:
-            quantize_static(prepared, target, _Reader(batches), per_channel=True, use_external_data_format=large)
+            quantize_static(prepared, target, _Reader(batches), **common)
+            if marked := _beside_marks(onnx.load(prepared, load_external_data=False), onnx.load(target)):
+                quantize_static(prepared, target, _Reader(batches), nodes_to_exclude=marked, **common)
         else:
-            inner = {"EnableSubgraph": True}
-            quantize_dynamic(prepared, target, per_channel=True, use_external_data_format=large, extra_options=inner)
+            quantize_dynamic(prepared, target, extra_options={"EnableSubgraph": True}, **common)
         smaller = ir.from_proto(onnx.load(target))
     if not any(node.op_type in QUANTISED for node in ir.traversal.RecursiveGraphIterator(smaller.graph)):
         raise TranslationError(
             "onnxruntime's tools make no operator of this model an int8 one; ask for float16 or float32"
         )
     return smaller
+
+
+def _beside_marks(model: onnx.ModelProto, quantised: onnx.ModelProto) -> list[str]:
+    """Names of the nodes that give or take a value whose range holds the mark of a mask.
+
+    Args:
+        model: before quantisation.
+        quantised: after it, with a range for every activation.
+    """
+    scales = {tensor.name: tensor for tensor in quantised.graph.initializer}
+    ranges = [
+        node.input for node in quantised.graph.node if node.op_type == "QuantizeLinear" and node.input[1] in scales
+    ]
+    marked = {value for value, scale, *_ in ranges if reaches_mark(numpy_helper.to_array(scales[scale]))}
+    return [node.name for node in model.graph.node if marked & {*node.input, *node.output}]
 
 
 class _Reader:

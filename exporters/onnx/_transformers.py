@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.attention
 from torch.utils import _pytree as pytree
 
+from exporters.onnx._attention import attention_by_shape
 from exporters.onnx._tags import is_tagged, tagged_paths
 from interop.extras import loaded
 
@@ -102,6 +102,17 @@ _NEEDED = {
     "exporter_onnx": ("_ONNX_TRANSLATION_TABLE",),
 }
 
+_KEPT = (
+    # Transformers' version answers zeros where a float mask hides a whole row; eager torch answers the mean there.
+    (torch.nn.functional, "scaled_dot_product_attention"),
+    # It asks before each view whether the layout is contiguous, which costs as much as the rest of the capture. What it
+    # avoids, that a layout is another one in translation, comes of attention kernels (``_attention``).
+    (torch, "reshape"),
+    (torch.Tensor, "reshape"),
+    (torch.Tensor, "view"),
+)
+"""Functions of torch that stay as they are though Transformers has a replacement."""
+
 
 def _exporters() -> list[Any] | None:
     """The modules of ``transformers.exporters`` that hold the patches, where this version of Transformers has them."""
@@ -121,14 +132,12 @@ def _patched(model: torch.nn.Module) -> Iterator[Help]:
     for module in model.modules():
         if isinstance(module, loaded("transformers").PreTrainedModel):  # type: ignore[union-attr]  # it is loaded
             dynamo.register_cache_pytrees_for_model(module)
-    attention = torch.nn.functional.scaled_dot_product_attention
+    kept = [(place, name, getattr(place, name)) for place, name in _KEPT]
     with (
         utils.apply_patches("onnx"),
-        # Transformers' version answers zeros where a float mask hides a whole row; eager torch answers the mean there.
-        utils.patch_attribute(torch.nn.functional, "scaled_dot_product_attention", lambda _: attention),
+        utils.patch_attributes([(place, name, lambda _, own=own: own) for place, name, own in kept]),
         utils.apply_patches("dynamo"),
         dynamo.reset_model_state(model),
-        # One attention kernel for capture and translation: the layouts of their results differ, and views depend on them.
-        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+        attention_by_shape(),
     ):
         yield Help(dict(onnx._ONNX_TRANSLATION_TABLE), partial(utils.apply_fx_node_fixes, "onnx"))

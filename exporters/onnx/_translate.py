@@ -17,6 +17,7 @@ from exporters.errors import OptionsError, TranslationError, Unsupported, Unsupp
 from exporters.onnx._operators import lower_operators
 from exporters.onnx._quiet import quiet
 from exporters.onnx._registry import known_translations
+from exporters.onnx._storage import storage_as_values
 from exporters.onnx.corrections import TRANSLATIONS, decompose
 
 __all__ = ["rename_boundary", "rename_dims", "translate"]
@@ -49,7 +50,7 @@ def translate(
     try:
         with quiet(), dynamic_time(), known_translations():
             exported = torch.onnx.export(
-                decompose(lower_operators(program)),
+                decompose(lower_operators(storage_as_values(program))),
                 dynamo=True,
                 optimize=False,
                 verbose=False,
