@@ -17,7 +17,7 @@ from typing import Any
 from interop.errors import InteropError, ModelFileError
 from interop.extras import require
 
-__all__ = ["SpecError", "Target", "is_spec", "resolve"]
+__all__ = ["SpecError", "Target", "is_project", "is_spec", "resolve"]
 
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 
@@ -61,6 +61,11 @@ def is_spec(text: str) -> bool:
     return match["place"].endswith(".py") or _DOTTED.fullmatch(match["place"]) is not None
 
 
+def is_project(path: Path) -> bool:
+    """True for a LibTorch project, whose package is compiled code."""
+    return (path / "model.pt2").is_file()
+
+
 def resolve(text: str, *, trust: bool = False) -> Target:
     """Find the model that a SPEC names, or the model file at a path.
 
@@ -91,7 +96,7 @@ def resolve(text: str, *, trust: bool = False) -> Target:
         return Target(path.stem, _trusting(_load_torch, path, trust))
     if path.suffix.lower() == ".keras":
         return Target(path.stem, _trusting(_load_keras, path, trust))
-    if (path / "model.pt2").is_file():  # a LibTorch project
+    if is_project(path):
         return Target(path.name, _trusting(_load_project, path, trust))
     named = path.resolve() if path.name in ("", "..") else path
     return Target(named.name if path.is_dir() else named.stem, path)

@@ -14,6 +14,7 @@ from interop.dtypes import dtype_of
 from interop.errors import ConversionError, ModelFileError
 from interop.extras import loaded, require
 from interop.signature import Signature, TensorSpec
+from interop.specs import is_project
 
 __all__ = ["Description", "describe"]
 
@@ -25,12 +26,13 @@ class Description:
     """A model file, read.
 
     Attributes:
-        format: ``"ONNX"``, ``"TensorFlow SavedModel"``, ``"torch.export archive"``, ``"torch module"``, ``"Keras model"`` or
-            ``"TensorFlow function"``.
+        format: ``"ONNX"``, ``"LiteRT"``, ``"TensorFlow SavedModel"``, ``"LibTorch project"``, ``"torch.export archive"``,
+            ``"torch module"``, ``"Keras model"`` or ``"TensorFlow function"``.
         file_bytes: size on disk, with the files that belong to it; None for a model in memory.
         signature: inputs and outputs; None where the model does not say.
         opsets: operator set -> version.
-        operators: operator -> how often it stands in the graph; control flow bodies count, function bodies once.
+        operators: operator -> how often it stands in the graph; control flow bodies count, function bodies once. None where
+            they are compiled, and with them the next three.
         parameters: elements of all stored tensors.
         tensors: how many there are.
         parameter_bytes: their size.
@@ -40,10 +42,10 @@ class Description:
     format: str
     file_bytes: int | None
     signature: Signature | None
-    operators: Mapping[str, int]
-    parameters: int
-    tensors: int
-    parameter_bytes: int
+    operators: Mapping[str, int] | None = None
+    parameters: int | None = None
+    tensors: int | None = None
+    parameter_bytes: int | None = None
     opsets: Mapping[str, int] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -67,12 +69,18 @@ def describe(model: Any) -> Description:
         return _describe_object(model)
     if (model / "saved_model.pb").is_file():
         return _describe_savedmodel(model)
+    if is_project(model):
+        from interop.cli import _describe_libtorch
+
+        return Description(**_describe_libtorch.read(model))
     if model.is_dir():
         raise ModelFileError(f"{model}: a folder without saved_model.pb is not a SavedModel")
     with model.open("rb") as stream:
         head = stream.read(8)
     if head[4:8] == b"TFL3":
-        raise CliError(f"{model} is a LiteRT model, which interop inspect cannot read yet", "interop run runs it")
+        from interop.cli import _describe_litert
+
+        return Description(**_describe_litert.read(model))
     return _describe_onnx(model)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json as json_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from interop.cli._common import human_bytes, say, say_json, working
 from interop.cli._spec import MODEL, TRUST
-from interop.specs import resolve
+from interop.specs import is_project, resolve
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,7 +36,8 @@ def inspect(
     with working(f"reading {model}"):
         from interop.cli._describe import describe
 
-        description = describe(resolve(model, trust=trust).value)
+        path = Path(model)
+        description = describe(path if is_project(path) else resolve(model, trust=trust).value)
     if json:
         say_json(description.to_json())
     else:
@@ -55,12 +57,14 @@ def _table(description: Description) -> Table:
         _add_specs(table, "outputs", description.signature.outputs)
     if description.opsets:
         table.add_row("opsets", ", ".join(f"{domain} {version}" for domain, version in description.opsets.items()))
-    counts = sorted(description.operators.items(), key=lambda item: (-item[1], item[0]))
-    table.add_row("operators", f"{sum(description.operators.values())}: " + ", ".join(f"{n} {c}" for n, c in counts))
-    table.add_row(
-        "parameters",
-        f"{description.parameters:,} in {description.tensors} tensors, {human_bytes(description.parameter_bytes)}",
-    )
+    if description.operators is not None:
+        counts = sorted(description.operators.items(), key=lambda item: (-item[1], item[0]))
+        table.add_row(
+            "operators", f"{sum(description.operators.values())}: " + ", ".join(f"{n} {c}" for n, c in counts)
+        )
+    if description.parameters is not None and description.parameter_bytes is not None:
+        bytes_ = human_bytes(description.parameter_bytes)
+        table.add_row("parameters", f"{description.parameters:,} in {description.tensors} tensors, {bytes_}")
     for key, value in description.metadata.items():
         table.add_row(key.removeprefix("tensor_interop.").replace("_", " "), _shorten(value))
     return table

@@ -17,7 +17,7 @@ from interop.runtimes._torch_archive import load_archive
 from interop.signature import Signature
 from interop.structure import fill
 
-__all__ = ["METADATA_FILE", "PackageRuntime", "is_package"]
+__all__ = ["METADATA_FILE", "PackageRuntime", "is_package", "read_signature_file"]
 
 METADATA_FILE = "tensor_interop.json"
 """``{"signature": ..., "package": "model.pt2"}``."""
@@ -51,7 +51,7 @@ class PackageRuntime(Runtime):
         Raises:
             ModelFileError: a damaged folder, or no permission to load native code.
         """
-        signature = _signature(model / METADATA_FILE)
+        signature = read_signature_file(model)
         return cls(load_archive(model / "model.pt2", allow_native_code=allow_native_code), signature, model)
 
     def _execute(self, inputs: Mapping[str, Any], owner: str) -> dict[str, Any]:
@@ -76,7 +76,13 @@ class PackageRuntime(Runtime):
         }
 
 
-def _signature(file: Path) -> Signature:
+def read_signature_file(folder: Path) -> Signature:
+    """The signature beside a package.
+
+    Raises:
+        ModelFileError: there is none, or it is damaged.
+    """
+    file = folder / METADATA_FILE
     try:
         if file.stat().st_size > _SIZE_LIMIT:
             raise ValueError("it is too large")

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
+import interop
+from exporters import export_model
 from interop.cli import app, main
 from interop.cli._common import explain_error, human_bytes, working
 from interop.cli.export import parse_dynamic, place_arguments
@@ -543,6 +546,46 @@ def test_inspect_reads_a_savedmodel(capsys: pytest.CaptureFixture[str], tmp_path
     (tmp_path / "net" / "saved_model.pb").write_bytes(b"\x0a\xff damaged")
     assert main(["inspect", str(tmp_path / "net")]) == 2
     assert "damaged" in capsys.readouterr().err
+
+
+def test_inspect_reads_a_litert_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "net.tflite"
+    export_model(resolve("net.py:build").value, "litert", path=file, inputs=torch.ones(2, 4), verify=False)
+    capsys.readouterr()
+    assert main(["inspect", str(file), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["format"] == "LiteRT"
+    assert data["file_bytes"] == file.stat().st_size
+    assert data["operators"] == {"FULLY_CONNECTED": 1}  # with the ReLU in it
+    assert (data["parameters"], data["tensors"], data["parameter_bytes"]) == (15, 2, 60)
+    assert data["signature"]["inputs"] == [{"name": "x", "dtype": "float32", "shape": ["batch", 4]}]
+    assert data["metadata"].keys() == {"schema version", "description", "min_runtime_version"}
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    assert main(["inspect", str(file)]) == 2
+    assert "LiteRT cannot load it" in capsys.readouterr().err
+
+
+def test_inspect_reads_a_libtorch_project_and_none_of_its_code(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = {"AOTI_DEVICE_KEY": "cpu", "AOTI_MACHINE": "x86_64", "AOTI_CPU_ISA": "AVX2", "AOTI_COMPUTE_CAPABILITY": ""}
+    with zipfile.ZipFile(tmp_path / "model.pt2", "w") as archive:
+        archive.writestr("model/data/aotinductor/model/c.wrapper_metadata.json", json.dumps(said))
+        archive.writestr("model/data/aotinductor/model/c.wrapper.so", b"no code at all")
+    signature = interop.load("good.onnx").signature
+    (tmp_path / "tensor_interop.json").write_text(json.dumps({"signature": signature.to_json()}))
+    assert main(["inspect", str(tmp_path), "--json"]) == 0, capsys.readouterr().err
+    data = json.loads(capsys.readouterr().out)
+    assert data["format"] == "LibTorch project"
+    assert data["signature"] == signature.to_json()
+    assert data["metadata"] == {"device": "cpu", "machine": "x86_64", "instructions": "AVX2"}
+    assert data["operators"] is None and data["parameters"] is None
+    assert main(["inspect", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "x: float32[batch, 4]" in text and "operators" not in text
+    (tmp_path / "model.pt2").write_bytes(b"PK not really")
+    assert main(["inspect", str(tmp_path)]) == 2
+    assert "not an AOTInductor package" in capsys.readouterr().err
 
 
 def test_doctor_prints_json_and_text(capsys: pytest.CaptureFixture[str]) -> None:
