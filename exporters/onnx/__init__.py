@@ -46,7 +46,7 @@ class OnnxOptions:
             function than the model, so it is measured instead of judged: its notices say how far each output is. Inputs and
             outputs keep their dtypes.
         representative: batches of typical inputs for int8: each a tensor, a tuple of positional arguments, or a dict of
-            arguments by name.
+            arguments by name. Values that hold the marks of masks (-inf, -1e9) stay in float: int8 would leave nothing beside.
     """
 
     opset: int | None = None

@@ -50,10 +50,8 @@ def _readers(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
 
 def _reads_other_order(node: torch.fx.Node) -> bool:
     owner = _owner(_source(node))
-    order = _order(owner.meta["val"])
-    return (
-        owner is not _source(node) or order is None or order != sorted(order) or owner.meta["val"].storage_offset() != 0
-    )
+    value = owner.meta["val"]
+    return owner is not _source(node) or _order(value) != list(range(value.ndim)) or value.storage_offset() != 0
 
 
 def _in_order(node: torch.fx.Node) -> Unsupported | None:
@@ -93,9 +91,8 @@ def _owner(node: torch.fx.Node) -> torch.fx.Node:
         if _memory(before) is None or _memory(before) != _memory(node):
             break
         node = before
-        owner = (
-            node if isinstance(node.meta["val"], torch.Tensor) else owner
-        )  # it is a list of views for split and the like
+        if isinstance(node.meta["val"], torch.Tensor):  # split and the like give a list of views
+            owner = node
     return owner
 
 
