@@ -13,22 +13,21 @@ from exporters._samples import sample_batches
 from exporters.errors import OptionsError, TranslationError
 from interop import Runtime, Signature
 
-__all__ = ["PRECISIONS", "bound", "check_options", "example_of", "measured", "reaches_mark"]
+__all__ = ["PRECISIONS", "bound", "check_options", "example_of", "holds_mark", "measured"]
 
 PRECISIONS = ("float32", "float16", "int8")
 
 _MARK = 1e4
 """What masks add to scores to hide them goes from here (-1e4, -1e9, the lowest float) to minus infinity."""
-_STEPS = 255
 
 
-def reaches_mark(scale: Any) -> bool:
-    """Whether a range that int8 covers in such steps holds the mark of a mask, beside which other values are all the same.
+def holds_mark(span: Any) -> bool:
+    """Whether a range that int8 would cover in 255 steps holds the mark of a mask, beside which other values are all the same.
 
     Args:
-        scale: one or several scales; an activation's, not a weight's.
+        span: one or several ranges, from the lowest value to the highest; an activation's, not a weight's.
     """
-    return not np.max(scale) * _STEPS < _MARK  # not a number is one too
+    return not np.max(span) < _MARK  # not a number is one too
 
 
 def check_options(precision: str, representative: Any) -> None:

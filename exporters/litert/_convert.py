@@ -12,10 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ai_edge_litert import schema_py_generated as schema
-
-from exporters._precision import reaches_mark
 from exporters.errors import ExportError, TranslationError, Unsupported, UnsupportedOperatorError
+from exporters.litert._float import float_operators
 from interop.extras import require
 
 __all__ = ["convert_savedmodel"]
@@ -51,35 +49,14 @@ def convert_savedmodel(path: Path, precision: str, samples: Sequence[Mapping[str
     converter.target_spec.supported_ops = builtins
     try:
         with _quiet():
-            content = bytes(converter.convert())
-            return _apart_from_marks(converter, content) if samples else content
+            if not samples:
+                return bytes(converter.convert())
+            converter._experimental_calibrate_only = True
+            calibrated = bytes(converter.convert())
+            quantize = require("tensorflow.lite.python.convert", "to export to litert").mlir_quantize
+            return bytes(quantize(calibrated, denylisted_nodes=float_operators(calibrated)))
     except (errors.ConverterError, ValueError, RuntimeError) as error:  # the latter two from calibration
         raise _translation_error(str(error)) from error
-
-
-def _apart_from_marks(converter: Any, content: bytes) -> bytes:
-    """The file again with the operators in float that give or take a value whose range holds the mark of a mask.
-
-    Args:
-        converter: what made the file, and knows the typical inputs.
-        content: the file; given back as it is where there is no such value.
-    """
-    model = schema.ModelT.InitFromPackedBuf(content, 0)
-    nodes = {name for graph in model.subgraphs for name in _beside_marks(graph)}
-    if not nodes:
-        return content
-    converter._experimental_calibrate_only = True
-    convert = require("tensorflow.lite.python.convert", "to export to litert")
-    return bytes(convert.mlir_quantize(converter.convert(), denylisted_nodes=nodes))
-
-
-def _beside_marks(graph: Any) -> Iterator[str]:
-    """Operators by the names of their results, as the converter knows them."""
-    scales = [None if each.quantization is None else each.quantization.scale for each in graph.tensors]
-    marked = {number for number, scale in enumerate(scales) if scale is not None and reaches_mark(scale)}
-    for operator in graph.operators:
-        if marked & {*operator.inputs, *operator.outputs}:
-            yield from (graph.tensors[number].name.decode() for number in operator.outputs)
 
 
 @contextlib.contextmanager

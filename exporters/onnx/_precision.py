@@ -19,7 +19,7 @@ import onnx_ir as ir
 from onnx import numpy_helper
 
 import interop
-from exporters._precision import bound, example_of, measured, reaches_mark
+from exporters._precision import bound, example_of, holds_mark, measured
 from exporters._request import ExportRequest
 from exporters.errors import TranslationError
 from exporters.onnx._artifact import SINGLE_FILE_BYTES, OnnxArtifact
@@ -30,6 +30,9 @@ __all__ = ["at_precision"]
 RECURRENT = ("GRU", "LSTM", "RNN")
 """They stay in float32: ONNX Runtime has no float16 kernel for them on the CPU."""
 
+
+_STEPS = 255
+"""Of a range in int8."""
 
 QUANTISED = frozenset({"DequantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeLinear", "QuantizeLinear"})
 """What every int8 operator comes with."""
@@ -135,7 +138,7 @@ def _beside_marks(model: onnx.ModelProto, quantised: onnx.ModelProto) -> list[st
     ranges = [
         node.input for node in quantised.graph.node if node.op_type == "QuantizeLinear" and node.input[1] in scales
     ]
-    marked = {value for value, scale, *_ in ranges if reaches_mark(numpy_helper.to_array(scales[scale]))}
+    marked = {value for value, scale, *_ in ranges if holds_mark(numpy_helper.to_array(scales[scale]) * _STEPS)}
     return [node.name for node in model.graph.node if marked & {*node.input, *node.output}]
 
 
