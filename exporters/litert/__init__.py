@@ -31,8 +31,8 @@ class LitertOptions:
         precision: ``"float32"``; ``"float16"`` stores the weights as float16; ``"int8"`` stores the weights as int8, and
             computes in int8 where ``representative`` says which values to expect and LiteRT has an int8 kernel.
         representative: batches of typical inputs for int8: each a tensor, a tuple of positional arguments, or a dict of
-            arguments by name. None leaves the activations in float; so do values that hold the marks of masks (-inf, -1e9),
-            beside which int8 would leave nothing.
+            arguments by name. None leaves the activations in float. With them stay in float what int8 would spoil: values that hold
+            the marks of masks (-inf, -1e9), normalizations, and divisors.
     """
 
     precision: Literal["float32", "float16", "int8"] = "float32"
