@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import ast
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+from tests.pages import ROOT, blocks_of, run_page
 
 DIGITS = """
 import interop, models, torch
@@ -76,10 +70,6 @@ LEFT_OUT = {
 """Statements that are left out, by their first words."""
 
 
-def _blocks(page: str) -> list[str]:
-    return BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
-
-
 def _kept(block: str) -> str:
     statements = (ast.get_source_segment(block, each) or "" for each in ast.parse(block).body)
     return "\n".join(each for each in statements if not each.startswith(tuple(LEFT_OUT)))
@@ -87,18 +77,11 @@ def _kept(block: str) -> str:
 
 def test_every_page_with_python_is_run_somewhere():
     pages = {str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]}
-    assert {page for page in pages if _blocks(page)} == BEFORE.keys() | ELSEWHERE.keys()
-    text = "".join("".join(_blocks(page)) for page in BEFORE)
+    assert {page for page in pages if blocks_of(page)} == BEFORE.keys() | ELSEWHERE.keys()
+    text = "".join("".join(blocks_of(page)) for page in BEFORE)
     assert not [words for words in LEFT_OUT if words not in text]
 
 
 @pytest.mark.parametrize("page", BEFORE)
 def test_page_runs(page, tmp_path):
-    """In a process of its own: pages start clusters and choose where runs are tracked."""
-    script = tmp_path / "page.py"
-    script.write_text("\n".join([BEFORE[page], *map(_kept, _blocks(page))]), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"}  # no token in the user's home
-    done = subprocess.run(
-        [sys.executable, script.name], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{page}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    run_page(page, [BEFORE[page], *map(_kept, blocks_of(page))], tmp_path)

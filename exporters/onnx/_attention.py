@@ -1,7 +1,7 @@
 """What ``scaled_dot_product_attention`` gives, by shape and layout alone, while a program is captured and translated.
 
-torch runs its attention on fake tensors each time that it follows a program, kernel by kernel; that takes half of the time
-that a Transformers model's export takes. And it may choose another kernel the next time, with its result laid out in another
+torch runs its attention on fake tensors each time that it follows a program, kernel by kernel: in the capture, in the decomposition
+and when types are promoted. And it may choose another kernel the next time, with its result laid out in another
 way, which views that follow depend on.
 """
 

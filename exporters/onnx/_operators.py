@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from exporters.onnx._calls import calls_of
 from interop.dtypes import dtype_of
 from interop.operators import find
 from interop.operators._call import Call
@@ -21,9 +22,7 @@ def lower_operators(program: torch.export.ExportedProgram) -> torch.export.Expor
     """The program with each such operator as one symbolic ONNX node; the same program where there is none."""
     found = {
         node.target
-        for module in program.graph_module.modules()
-        if isinstance(module, torch.fx.GraphModule)
-        for node in module.graph.nodes
+        for node in calls_of(program.graph_module)
         if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == _NAMESPACE
     }
     if not found:

@@ -14,6 +14,7 @@ from torch._prims_common import is_contiguous_or_false
 
 from exporters._provenance import user_frame
 from exporters.errors import Unsupported, UnsupportedOperatorError
+from exporters.onnx._calls import calls_of, graphs_of
 
 __all__ = ["storage_as_values"]
 
@@ -33,19 +34,15 @@ def storage_as_values(program: torch.export.ExportedProgram) -> torch.export.Exp
     rows = [row for node in _readers(module) if (row := _in_order(node)) is not None]
     if rows:
         raise UnsupportedOperatorError("ONNX", rows)
-    for inner in _modules(module):
+    for inner in graphs_of(module):
         inner.recompile()
     changed = copy.copy(program)
     changed._graph_module = module
     return changed
 
 
-def _modules(module: torch.fx.GraphModule) -> list[torch.fx.GraphModule]:
-    return [inner for inner in module.modules() if isinstance(inner, torch.fx.GraphModule)]
-
-
 def _readers(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    return [node for inner in _modules(module) for node in inner.graph.nodes if node.target == _AS_STRIDED]
+    return [node for node in calls_of(module) if node.target == _AS_STRIDED]
 
 
 def _reads_other_order(node: torch.fx.Node) -> bool:

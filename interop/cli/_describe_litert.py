@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import interop
 from interop.extras import require
 
@@ -28,7 +30,7 @@ def read(path: Path) -> dict[str, Any]:
     """
     signature = interop.load(path, runtime="litert").signature  # which verifies the tables first, and runs nothing
     schema = require("ai_edge_litert.schema_py_generated", "to read a LiteRT model")
-    model = schema.Model.GetRootAs(path.read_bytes())
+    model = schema.Model.GetRootAs(np.memmap(path, np.uint8, "r").data)
     graphs = [model.Subgraphs(number) for number in range(model.SubgraphsLength())]
     weights = [tensor for graph in graphs for tensor in _weights(model, graph)]
     described = (model.Description() or b"").decode(errors="replace")
@@ -40,7 +42,8 @@ def read(path: Path) -> dict[str, Any]:
         "parameters": sum(elements for elements, _ in weights),
         "tensors": len(weights),
         "parameter_bytes": sum(size for _, size in weights),
-        "metadata": {"schema version": str(model.Version()), "description": described or "not said"} | _entries(model),
+        "metadata": {"schema version": str(model.Version()), "description": described or "not said"}
+        | _oldest_runtime(model),
     }
 
 
@@ -63,13 +66,10 @@ def _weights(model: Any, graph: Any) -> Iterator[tuple[int, int]]:
             yield math.prod(tensor.Shape(axis) for axis in range(tensor.ShapeLength())), size
 
 
-def _entries(model: Any) -> dict[str, str]:
-    """Text among the metadata, such as the oldest runtime that the file needs; not what belongs to the exporter."""
-    found = {}
-    for number in range(model.MetadataLength()):
-        entry = model.Metadata(number)
-        name = (entry.Name() or b"").decode(errors="replace")
-        if name == "min_runtime_version":
+def _oldest_runtime(model: Any) -> dict[str, str]:
+    """The oldest runtime that the file needs, where it says so."""
+    for entry in (model.Metadata(number) for number in range(model.MetadataLength())):
+        if entry.Name() == b"min_runtime_version" and entry.Buffer() < model.BuffersLength():
             data = bytes(model.Buffers(entry.Buffer()).DataAsNumpy())
-            found[name] = data.rstrip(b"\0").decode(errors="replace")
-    return found
+            return {"min_runtime_version": data.rstrip(b"\0").decode(errors="replace")}
+    return {}

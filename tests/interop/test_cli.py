@@ -14,12 +14,14 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import flatbuffers
 import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import torch
+from ai_edge_litert import schema_py_generated as litert_schema
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
@@ -560,6 +562,14 @@ def test_inspect_reads_a_litert_file(capsys: pytest.CaptureFixture[str], tmp_pat
     assert (data["parameters"], data["tensors"], data["parameter_bytes"]) == (15, 2, 60)
     assert data["signature"]["inputs"] == [{"name": "x", "dtype": "float32", "shape": ["batch", 4]}]
     assert data["metadata"].keys() == {"schema version", "description", "min_runtime_version"}
+    model = litert_schema.ModelT.InitFromPackedBuf(file.read_bytes(), 0)
+    for entry in model.metadata:
+        entry.buffer = 10**6  # which the interpreter does not look at
+    builder = flatbuffers.Builder(0)
+    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+    file.write_bytes(builder.Output())
+    assert main(["inspect", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metadata"].keys() == {"schema version", "description"}
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     assert main(["inspect", str(file)]) == 2
     assert "LiteRT cannot load it" in capsys.readouterr().err

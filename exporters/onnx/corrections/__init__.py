@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from exporters.onnx._calls import calls_of
 from exporters.onnx.corrections import (
     attention,
     division,
@@ -58,18 +59,13 @@ _WITHOUT_EFFECT: dict[Any, Any] = {
 
 def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """The program with the operators that need it rewritten; the same one where none does, which is the usual case."""
-    found = {node.target for node in _calls(program.graph_module) if _needed(node)}
+    found = {node.target for node in calls_of(program.graph_module) if _needed(node)}
     if not found:
         return program
     found |= {_WITHOUT_EFFECT[operator] for operator in found & set(_WITHOUT_EFFECT)}
     table = {operator: DECOMPOSITIONS[operator].function for operator in found}
     rewritten: torch.export.ExportedProgram = program.run_decompositions(table)
     return rewritten
-
-
-def _calls(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    modules = [inner for inner in module.modules() if isinstance(inner, torch.fx.GraphModule)]
-    return [node for inner in modules for node in inner.graph.nodes if node.op == "call_function"]
 
 
 def _needed(node: torch.fx.Node) -> bool:

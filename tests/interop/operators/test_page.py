@@ -1,15 +1,10 @@
-"""The page runs as it stands, in a process of its own: an operator's name is the process's for good."""
+"""The page runs as it stands."""
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
+from tests.pages import blocks_of, run_page
 
-ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "operators_written_once.md"
+PAGE = "docs/operators_written_once.md"
 AFTER = """
 assert x.grad.tolist() == [1, 1]
 assert features.shape == (16, 8)
@@ -17,14 +12,8 @@ assert features.shape == (16, 8)
 
 
 def test_the_page_runs(tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = blocks_of(PAGE)
     assert len(blocks) == 7
-    script = tmp_path / "operators_written_once.py"
-    script.write_text("\n".join([*blocks, AFTER]), encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, script.name], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert "torch.Size([2, 16, 16, 3, 2]) torch.Size([2, 16, 16, 3])" in done.stdout
-    assert "'edges'" in done.stdout
+    printed = run_page(PAGE, [*blocks, AFTER], tmp_path)
+    assert "torch.Size([2, 16, 16, 3, 2]) torch.Size([2, 16, 16, 3])" in printed
+    assert "'edges'" in printed
